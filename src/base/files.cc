@@ -1,0 +1,143 @@
+#include "base/files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+// std::strerror is not safe between threads.
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+ErrorCode code_of(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: return ErrorCode::kNotFound;
+    case ENOMEM: return ErrorCode::kOutOfMemory;
+    default: return ErrorCode::kIo;
+  }
+}
+
+Status system_error(std::string_view what, const std::string& path, int error) {
+  return {code_of(error), fmt::format("cannot {} '{}': {}", what, path, reason(error))};
+}
+
+}  // namespace
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) {
+    munmap(const_cast<std::byte*>(data_), size_);
+  }
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+void MappedFile::swap(MappedFile& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
+}
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  MappedFile file;
+  file.path_ = path;
+  // O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
+  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.fd_ < 0) {
+    return system_error("open", path, errno);
+  }
+  struct stat info{};
+  if (fstat(file.fd_, &info) != 0) {
+    return system_error("examine", path, errno);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is {}, not a file", path, S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe"));
+  }
+  if (info.st_size > 0) {
+    const auto size = static_cast<size_t>(info.st_size);
+    void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd_, 0);
+    if (data == MAP_FAILED) {
+      return system_error("map", path, errno);
+    }
+    file.data_ = static_cast<const std::byte*>(data);
+    file.size_ = size;
+  }
+  return file;
+}
+
+void MappedFile::advise(Access access, uint64_t offset, uint64_t length) const {
+  if (offset >= size_ || length == 0) {
+    return;
+  }
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t begin = offset / page * page;
+  const uint64_t end = offset + std::min(length, size_ - offset);
+  int advice = MADV_DONTNEED;
+  switch (access) {
+    case Access::kSequential: advice = MADV_SEQUENTIAL; break;
+    case Access::kWillNeed: advice = MADV_WILLNEED; break;
+    case Access::kDontNeed: advice = MADV_DONTNEED; break;
+  }
+  madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
+}
+
+Status MappedFile::check_unchanged() const {
+  if (fd_ < 0) {
+    return {};
+  }
+  struct stat info{};
+  if (fstat(fd_, &info) != 0) {
+    return system_error("examine", path_, errno);
+  }
+  if (static_cast<uint64_t>(info.st_size) != size_) {
+    return {ErrorCode::kIo,
+            fmt::format("'{}' changed while in use: it had {} bytes and now has {}", path_, size_, info.st_size)};
+  }
+  return {};
+}
+
+Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  if (file.size() > max_bytes) {
+    return Status(ErrorCode::kDoesNotFit,
+                  fmt::format("'{}' has {} bytes, at most {} are read", path, file.size(), max_bytes));
+  }
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+Status write_file(const std::string& path, std::string_view content) {
+  const std::string partial = path + ".partial";
+  std::FILE* file = std::fopen(partial.c_str(), "wb");
+  if (file == nullptr) {
+    return system_error("create", partial, errno);
+  }
+  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+  const int write_error = errno;
+  const bool closed = std::fclose(file) == 0;
+  if (!written || !closed) {
+    const int error = written ? errno : write_error;
+    std::remove(partial.c_str());
+    return system_error("write", partial, error);
+  }
+  if (std::rename(partial.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    std::remove(partial.c_str());
+    return system_error("replace", path, error);
+  }
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+#pragma once
+// Files: read-only memory maps and small whole-file reads.
+//
+// A MappedFile owns its mapping and closes it when destroyed; moving it keeps every pointer into the mapping valid.
+// Any thread may read the bytes. A file that is cut shorter by somebody else while it is mapped makes reads beyond its
+// new end fatal (that is how mmap works); check_unchanged() tells before large reads whether this happened.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace tessera {
+
+/// How a range of a mapping is about to be used.
+enum class Access {
+  kSequential,  // read once, front to back
+  kWillNeed,    // read soon: start bringing the pages in
+  kDontNeed,    // not needed any more: the kernel may drop the pages; reading them again is still legal
+};
+
+/// A whole file, mapped read-only.
+class MappedFile {
+ public:
+  /// An empty mapping without a file.
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept { swap(other); }
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    MappedFile(std::move(other)).swap(*this);
+    return *this;
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  /// Maps the regular file at `path`; an empty file gives an empty mapping.
+  /// Errors: kNotFound, kInvalidArgument (a folder, a pipe), kIo, kOutOfMemory; each names the path and the system's
+  /// reason.
+  static Result<MappedFile> open(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] uint64_t size() const { return size_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+
+  /// Hints the kernel about [offset, offset + length), clipped to the file and widened to whole pages. Never fails:
+  /// a hint that the kernel does not take changes nothing but speed.
+  void advise(Access access, uint64_t offset, uint64_t length) const;
+  void advise(Access access) const { advise(access, 0, size_); }
+
+  /// kIo when the file's size is no longer what it was when it was mapped.
+  [[nodiscard]] Status check_unchanged() const;
+
+ private:
+  void swap(MappedFile& other) noexcept;
+
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+  int fd_ = -1;
+};
+
+/// The whole content of the file at `path`. Errors: those of MappedFile::open, and kDoesNotFit above max_bytes.
+Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
+
+/// Replaces the file at `path` by `content`: all of it or, on an error (kIo), whatever was there before.
+Status write_file(const std::string& path, std::string_view content);
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+#pragma once
+// A GGUF model file (version 2 or 3, little-endian), possibly split into several, mapped read-only.
+//
+// open() checks everything once: counts, lengths, types, names, alignment, and that each tensor's bytes lie inside the
+// file. After it succeeds, no accessor can fail or read outside. Work and memory are linear in the file's size whatever
+// its counts claim; nothing is allocated beyond the file's size + 64 MiB. Metadata, names and data are views into the
+// mapping, valid as long as the GgufFile (moving it keeps them valid). Immutable, callable from any thread.
+//
+// Format: the GGUF specification and gguf-facts 1.1–1.3. A failure is one sentence that names the file and the key or
+// tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version, byte
+// order or tensor type), kInvalidArgument (not the first of split files).
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "base/status.h"
+#include "gguf/metadata.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// What a file says about one tensor.
+struct TensorInfo {
+  std::string name;  // shorter than 64 bytes
+  DType dtype = DType::kF32;
+  uint32_t n_dims = 0;                          // 0 … 4
+  std::array<uint64_t, 4> dims = {1, 1, 1, 1};  // in elements, fastest first; 1 beyond n_dims
+  uint64_t n_elems = 0;                         // product of dims
+  uint64_t n_bytes = 0;                         // without padding
+  uint32_t shard = 0;                           // which file it lies in, 0-based
+  uint64_t file_offset = 0;                     // where its bytes begin in that file
+
+  /// Number of rows (dims[0] elements each), and bytes of one row. Zero rows or bytes for an empty tensor.
+  [[nodiscard]] uint64_t n_rows() const { return dims[1] * dims[2] * dims[3]; }
+  [[nodiscard]] uint64_t bytes_per_row() const { return row_bytes(dtype, dims[0]); }
+};
+
+class GgufFile {
+ public:
+  /// Opens the file at `path`; if it is the first of several (split.count > 1), opens all of them.
+  static Result<GgufFile> open(const std::string& path);
+
+  /// Reads a whole single-file GGUF from memory, which must outlive the result. `name` stands for the path in messages.
+  static Result<GgufFile> open_memory(std::span<const std::byte> bytes, std::string name = "memory");
+
+  [[nodiscard]] uint32_t version() const { return version_; }
+  /// The first file's metadata; that of the other files is checked and dropped.
+  [[nodiscard]] const Metadata& metadata() const { return metadata_; }
+  /// All tensors, in the order of the files.
+  [[nodiscard]] std::span<const TensorInfo> tensors() const { return tensors_; }
+  /// The tensor, or null.
+  [[nodiscard]] const TensorInfo* find(std::string_view name) const;
+  /// The tensor's bytes in the mapping, n_bytes of them. REQUIRES: `tensor` is one of this file's.
+  [[nodiscard]] std::span<const std::byte> data(const TensorInfo& tensor) const;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] uint32_t n_shards() const { return static_cast<uint32_t>(shard_bytes_.size()); }
+  /// Sum of all files' sizes.
+  [[nodiscard]] uint64_t file_bytes() const;
+
+  /// Hints how a tensor's bytes are about to be used; nothing for open_memory.
+  void advise(const TensorInfo& tensor, Access access) const;
+  /// kIo when one of the files no longer has the size it was opened with.
+  [[nodiscard]] Status check_unchanged() const;
+
+ private:
+  GgufFile() = default;
+  Status add_shards(uint32_t count, uint32_t no);
+  Status index_tensors();
+
+  std::string path_;
+  uint32_t version_ = 0;
+  std::vector<MappedFile> files_;                        // one per shard; empty for open_memory
+  std::vector<std::span<const std::byte>> shard_bytes_;  // the bytes of each shard
+  Metadata metadata_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<uint32_t> by_name_;  // indices into tensors_, sorted by name
+};
+
+}  // namespace tessera
