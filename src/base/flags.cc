@@ -1,0 +1,589 @@
+#include "base/flags.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "base/flags_internal.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxSuggestedLength = 64;  // nobody mistypes a longer flag; bounds the work of edit_distance
+
+/// The user's text as messages show it: in quotes, one line, not longer than a line.
+std::string quoted(std::string_view text) {
+  constexpr size_t kShown = 60;
+  std::string shown(text.substr(0, kShown));
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      c = '?';
+    }
+  }
+  if (text.size() > kShown) {
+    while (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0x80) != 0) {
+      shown.pop_back();  // may be half a character
+    }
+    shown += "...";
+  }
+  return "\"" + shown + "\"";
+}
+
+Status invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
+
+/// All of text as a number of type T, or nothing.
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<bool> parse_bool(std::string_view text) {
+  if (text == "on" || text == "true" || text == "yes" || text == "1") {
+    return true;
+  }
+  if (text == "off" || text == "false" || text == "no" || text == "0") {
+    return false;
+  }
+  return std::nullopt;
+}
+
+/// log2 of the factor that a byte suffix stands for.
+std::optional<unsigned> byte_suffix_shift(std::string_view suffix) {
+  if (suffix.empty() || suffix == "B") {
+    return 0;
+  }
+  const size_t place = std::string_view("KMGT").find(static_cast<char>(suffix[0] & ~0x20));
+  const std::string_view rest = suffix.substr(1);
+  if (place == std::string_view::npos || (!rest.empty() && rest != "B" && rest != "iB")) {
+    return std::nullopt;
+  }
+  return static_cast<unsigned>(10 * (place + 1));
+}
+
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view number = text.substr(0, digits);
+  const auto shift = byte_suffix_shift(text.substr(digits));
+  if (number.empty() || !shift) {
+    return std::nullopt;
+  }
+  if (const auto whole = parse_number<uint64_t>(number)) {
+    return checked_mul(*whole, uint64_t{1} << *shift);
+  }
+  const auto fraction = parse_number<double>(number);
+  const double bytes = fraction ? std::ldexp(*fraction, static_cast<int>(*shift)) : -1.0;
+  if (!(bytes >= 0.0 && bytes < 0x1p63)) {
+    return std::nullopt;
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+std::string_view list_separators(FlagKind kind) {
+  const bool number = kind == FlagKind::kInt || kind == FlagKind::kUint || kind == FlagKind::kFloat;
+  return number ? ",/" : ",";
+}
+
+/// The elements of a list value; at least one, maybe empty ones.
+std::vector<std::string_view> split_list(std::string_view text, FlagKind kind) {
+  std::vector<std::string_view> parts;
+  const std::string_view separators = list_separators(kind);
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(text.find_first_of(separators, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == text.size()) {
+      return parts;
+    }
+    begin = end + 1;
+  }
+}
+
+Status check_range(const FlagRow& row, std::string_view shown, std::string_view text, double value) {
+  if (value >= row.min && value <= row.max) {
+    return {};
+  }
+  return invalid(fmt::format("flag {}: {} is out of range ({})", shown, text, flags_internal::range_text(row)));
+}
+
+/// Checks a number against the row. T: the type the row's kind is read as; `what` names that for people.
+template <typename T>
+Status check_number(const FlagRow& row, std::string_view shown, std::string_view text, std::string_view what) {
+  const auto value = parse_number<T>(text);
+  if (!value || !std::isfinite(static_cast<double>(*value))) {
+    return invalid(fmt::format("flag {}: {} is not {}", shown, quoted(text), what));
+  }
+  return check_range(row, shown, text, static_cast<double>(*value));
+}
+
+/// Checks one element of a value and replaces it by its canonical form.
+Status check_element(const FlagRow& row, std::string_view shown, std::string& text, std::vector<std::string>& notes) {
+  switch (row.kind) {
+    case FlagKind::kString: return {};
+    case FlagKind::kInt: return check_number<int64_t>(row, shown, text, "a whole number");
+    case FlagKind::kUint: return check_number<uint64_t>(row, shown, text, "a whole number of at least 0");
+    case FlagKind::kFloat: return check_number<double>(row, shown, text, "a number");
+    case FlagKind::kBool: {
+      const auto value = parse_bool(text);
+      if (!value) {
+        return invalid(fmt::format("flag {}: {} is neither on nor off", shown, quoted(text)));
+      }
+      text = *value ? "on" : "off";
+      return {};
+    }
+    case FlagKind::kBytes: {
+      const auto value = parse_bytes(text);
+      if (!value) {
+        return invalid(
+            fmt::format("flag {}: {} is not a number of bytes (such as 512M or 1.5G)", shown, quoted(text)));
+      }
+      return check_range(row, shown, text, static_cast<double>(*value));
+    }
+    case FlagKind::kEnum: break;
+  }
+  const auto choices = flags_internal::split_words(row.choices);
+  if (std::ranges::find(choices, std::string_view(text)) != choices.end()) {
+    return {};
+  }
+  for (const std::string_view alias : flags_internal::split_words(row.choice_aliases)) {
+    const size_t equals = alias.find('=');
+    if (alias.substr(0, equals) == text) {
+      const std::string_view real = alias.substr(equals + 1);
+      notes.push_back(fmt::format("flag {}: {} is called {} here", shown, text, real));
+      text = real;
+      return {};
+    }
+  }
+  const std::string_view meant = nearest(text, choices);
+  return invalid(fmt::format("flag {}: {} is not one of {}{}", shown, quoted(text), fmt::join(choices, ", "),
+                             meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+}
+
+/// Checks a whole value. shown: the flag as the user typed it. text: replaced by its canonical form.
+Status check_value(const FlagRow& row, std::string_view shown, std::string& text, std::vector<std::string>& notes) {
+  if (!row.list) {
+    return check_element(row, shown, text, notes);
+  }
+  std::string canonical;
+  for (const std::string_view part : split_list(text, row.kind)) {
+    if (part.empty()) {
+      return invalid(fmt::format("flag {}: {} has an empty element", shown, quoted(text)));
+    }
+    std::string element(part);
+    TRY(check_element(row, shown, element, notes));
+    canonical += canonical.empty() ? "" : ",";
+    canonical += element;
+  }
+  text = std::move(canonical);
+  return {};
+}
+
+/// The boolean's `no` spelling of a flag name as typed: --x → --no-x, -x → -no-x.
+std::string negated(std::string_view spelled) {
+  const size_t dashes = std::min(spelled.find_first_not_of('-'), spelled.size());
+  return fmt::format("{}no-{}", spelled.substr(0, dashes), spelled.substr(dashes));
+}
+
+/// Every way to type this flag, positive forms first.
+std::vector<std::string> spellings(const FlagRow& row) {
+  std::vector<std::string> all{fmt::format("--{}", row.name)};
+  for (const std::string_view other : flags_internal::split_words(row.shorts)) {
+    all.emplace_back(other);
+  }
+  if (row.kind == FlagKind::kBool) {
+    for (size_t i = 0, n = all.size(); i < n; ++i) {
+      all.push_back(negated(all[i]));
+    }
+  }
+  return all;
+}
+
+/// A flag as found in the table.
+struct Match {
+  const FlagRow* row = nullptr;
+  bool negative = false;
+};
+
+/// The row of this command that `spelled` (without `=value`) names.
+std::optional<Match> find_flag(const FlagTable& table, std::string_view command, std::string_view spelled) {
+  for (const FlagRow& row : table.flags) {
+    if (!flags_internal::belongs_to(row, command)) {
+      continue;
+    }
+    const auto all = spellings(row);
+    const auto hit = std::ranges::find(all, spelled);
+    if (hit != all.end()) {
+      const bool has_negatives = row.kind == FlagKind::kBool;
+      const size_t n_positive = has_negatives ? all.size() / 2 : all.size();
+      return Match{&row, static_cast<size_t>(hit - all.begin()) >= n_positive};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Nearest spelling among the rows for which `wanted` holds; owns the result.
+template <typename Predicate>
+std::string nearest_flag(const FlagTable& table, std::string_view spelled, Predicate wanted) {
+  std::vector<std::string> all;
+  for (const FlagRow& row : table.flags) {
+    if (wanted(row)) {
+      for (std::string& spelling : spellings(row)) {
+        all.push_back(std::move(spelling));
+      }
+    }
+  }
+  const std::vector<std::string_view> views(all.begin(), all.end());
+  return std::string(nearest(spelled, views));
+}
+
+Status unknown_flag(const FlagTable& table, std::string_view command, std::string_view spelled) {
+  for (const CommandRow& other : table.commands) {
+    if (find_flag(table, other.name, spelled)) {
+      return invalid(fmt::format("flag {} belongs to `{} {}`, not to `{} {}`", spelled, table.program, other.name,
+                                 table.program, command));
+    }
+  }
+  if (spelled.size() <= kMaxSuggestedLength) {
+    const std::string here =
+        nearest_flag(table, spelled, [&](const FlagRow& row) { return flags_internal::belongs_to(row, command); });
+    if (!here.empty()) {
+      return invalid(fmt::format("unknown flag {}; did you mean {}?", spelled, here));
+    }
+    const std::string elsewhere = nearest_flag(table, spelled, [](const FlagRow&) { return true; });
+    if (!elsewhere.empty()) {
+      return invalid(fmt::format("unknown flag {}; `{} {}` has none like it, another command has {}", spelled,
+                                 table.program, command, elsewhere));
+    }
+  }
+  const std::string shown = quoted(spelled);
+  return invalid(fmt::format("unknown flag {}; `{} {} --help` lists all", shown.substr(1, shown.size() - 2),
+                             table.program, command));
+}
+
+}  // namespace
+
+/// One pass over a command line.
+class FlagParser {
+ public:
+  FlagParser(const FlagTable& table, const CommandRow& command, std::span<const char* const> args)
+      : table_(table), args_(args) {
+    result_.table_ = &table;
+    result_.command_ = &command;
+  }
+
+  Result<ParsedFlags> parse() {
+    const auto end_of_flags = std::ranges::find(args_, std::string_view("--"));
+    for (auto arg = args_.begin(); arg != end_of_flags; ++arg) {
+      if (*arg == std::string_view("--help") || *arg == std::string_view("-h")) {
+        result_.wants_help_ = true;
+        return std::move(result_);
+      }
+    }
+    while (next_ < args_.size()) {
+      const std::string_view arg = args_[next_++];
+      if (arg == "--") {
+        result_.positional_.insert(result_.positional_.end(), args_.begin() + static_cast<ptrdiff_t>(next_),
+                                   args_.end());
+        break;
+      }
+      if (arg.size() > 1 && arg[0] == '-') {
+        TRY(parse_flag(arg));
+      } else {
+        result_.positional_.emplace_back(arg);
+      }
+    }
+    TRY(check_positional());
+    return std::move(result_);
+  }
+
+ private:
+  Status parse_flag(std::string_view arg) {
+    const size_t equals = arg.find('=');
+    const std::string_view spelled = arg.substr(0, equals);
+    const auto match = find_flag(table_, result_.command_->name, spelled);
+    if (!match) {
+      return unknown_flag(table_, result_.command_->name, spelled);
+    }
+    const FlagRow& row = *match->row;
+    std::string text;
+    if (equals != std::string_view::npos) {
+      if (match->negative) {
+        return invalid(fmt::format("flag {} takes no value; found {}", spelled, quoted(arg.substr(equals + 1))));
+      }
+      text = arg.substr(equals + 1);
+    } else if (row.kind == FlagKind::kBool) {
+      text = match->negative ? "off" : "on";
+    } else {
+      ASSIGN_OR_RETURN(text, take_value(row, spelled));
+    }
+    TRY(check_value(row, spelled, text, result_.notes_));
+    if (!row.instead.empty()) {
+      result_.notes_.push_back(fmt::format("flag {} has no effect: {}", spelled, row.instead));
+    }
+    result_.uses_.push_back({&row, std::move(text)});
+    return {};
+  }
+
+  Result<std::string> take_value(const FlagRow& row, std::string_view spelled) {
+    const std::string wanted = flags_internal::value_text(row);
+    if (next_ == args_.size()) {
+      return invalid(fmt::format("flag {} needs a value: {}", spelled, wanted));
+    }
+    const std::string_view value = args_[next_];
+    if (value.size() > 1 && value[0] == '-' &&
+        find_flag(table_, result_.command_->name, value.substr(0, value.find('=')))) {
+      return invalid(fmt::format("flag {} needs a value ({}), but flag {} follows; write {}={} if that is the value",
+                                 spelled, wanted, value, spelled, value));
+    }
+    ++next_;
+    return std::string(value);
+  }
+
+  Status check_positional() const {
+    const CommandRow& command = *result_.command_;
+    const size_t n = result_.positional_.size();
+    if (n > command.max_positional) {
+      return invalid(fmt::format("`{} {}`: unexpected argument {}{}", table_.program, command.name,
+                                 quoted(result_.positional_[command.max_positional]),
+                                 command.max_positional == 0 ? "; a text of several words needs quotes" : ""));
+    }
+    if (n < command.min_positional) {
+      return invalid(fmt::format("`{} {}` needs {}", table_.program, command.name, command.positional));
+    }
+    return {};
+  }
+
+  const FlagTable& table_;
+  std::span<const char* const> args_;
+  size_t next_ = 0;
+  ParsedFlags result_;
+};
+
+Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* const> args) {
+  std::string_view name = args.empty() ? std::string_view("help") : args[0];
+  if (name == "--help" || name == "-h") {
+    name = "help";
+  } else if (name == "--version") {
+    name = "version";
+  } else if (name.size() > 1 && name[0] == '-') {
+    return invalid(fmt::format("the command comes first: `{} COMMAND {} ...`; `{} help` lists all commands",
+                               table.program, name, table.program));
+  }
+  ASSIGN_OR_RETURN(const CommandRow* command, find_command(table, name));
+  return FlagParser(table, *command, args.empty() ? args : args.subspan(1)).parse();
+}
+
+Result<const CommandRow*> find_command(const FlagTable& table, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const CommandRow& command : table.commands) {
+    if (command.name == name) {
+      return &command;
+    }
+    names.push_back(command.name);
+  }
+  const std::string_view meant = nearest(name, names);
+  return invalid(fmt::format("unknown command {}; {}", quoted(name),
+                             meant.empty() ? fmt::format("`{} help` lists all", table.program)
+                                           : fmt::format("did you mean `{} {}`?", table.program, meant)));
+}
+
+bool ParsedFlags::given(std::string_view name) const {
+  return std::ranges::any_of(uses_, [&](const Use& use) { return use.row->name == name; });
+}
+
+std::string_view ParsedFlags::text_of(std::string_view name, FlagKind kind, bool list) const {
+  const auto row = std::ranges::find_if(table_->flags, [&](const FlagRow& candidate) {
+    return candidate.name == name && flags_internal::belongs_to(candidate, command_->name);
+  });
+  CHECK(row != table_->flags.end() && row->list == list);
+  CHECK(row->kind == kind || (kind == FlagKind::kString && row->kind == FlagKind::kEnum));
+  for (auto use = uses_.rbegin(); use != uses_.rend(); ++use) {
+    if (use->row->name == name) {
+      return use->text;
+    }
+  }
+  return row->default_text;
+}
+
+bool ParsedFlags::get_bool(std::string_view name) const {
+  return parse_bool(text_of(name, FlagKind::kBool, false)).value_or(false);
+}
+
+int64_t ParsedFlags::get_int(std::string_view name) const {
+  return parse_number<int64_t>(text_of(name, FlagKind::kInt, false)).value_or(0);
+}
+
+uint64_t ParsedFlags::get_uint(std::string_view name) const {
+  return parse_number<uint64_t>(text_of(name, FlagKind::kUint, false)).value_or(0);
+}
+
+double ParsedFlags::get_float(std::string_view name) const {
+  return parse_number<double>(text_of(name, FlagKind::kFloat, false)).value_or(0.0);
+}
+
+std::string ParsedFlags::get_string(std::string_view name) const {
+  return std::string(text_of(name, FlagKind::kString, false));
+}
+
+uint64_t ParsedFlags::get_bytes(std::string_view name) const {
+  return parse_bytes(text_of(name, FlagKind::kBytes, false)).value_or(0);
+}
+
+namespace {
+/// Elements of a checked list text, each through `parse`; the text of a list that is absent is empty.
+template <typename T, typename Parse>
+std::vector<T> parse_list(std::string_view text, FlagKind kind, Parse parse) {
+  std::vector<T> values;
+  if (!text.empty()) {
+    for (const std::string_view part : split_list(text, kind)) {
+      const auto value = parse(part);
+      CHECK(value.has_value());
+      values.push_back(*value);
+    }
+  }
+  return values;
+}
+}  // namespace
+
+std::vector<uint64_t> parse_uint_list(std::string_view text) {
+  return parse_list<uint64_t>(text, FlagKind::kUint, parse_number<uint64_t>);
+}
+
+std::vector<uint64_t> ParsedFlags::get_uint_list(std::string_view name) const {
+  return parse_uint_list(text_of(name, FlagKind::kUint, true));
+}
+
+std::vector<double> ParsedFlags::get_float_list(std::string_view name) const {
+  return parse_list<double>(text_of(name, FlagKind::kFloat, true), FlagKind::kFloat, parse_number<double>);
+}
+
+std::vector<std::string> ParsedFlags::get_string_list(std::string_view name) const {
+  return parse_list<std::string>(text_of(name, FlagKind::kString, true), FlagKind::kString,
+                                 [](std::string_view part) { return std::optional(std::string(part)); });
+}
+
+std::vector<uint64_t> ParsedFlags::get_bytes_list(std::string_view name) const {
+  return parse_list<uint64_t>(text_of(name, FlagKind::kBytes, true), FlagKind::kBytes, parse_bytes);
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1);  // distances of a[0, i-1) to each beginning of b
+  std::vector<size_t> above(b.size() + 1);   // of a[0, i)
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) {
+    above[j] = j;
+  }
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({substituted, above[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+    before.swap(above);
+    above.swap(row);
+  }
+  return above[b.size()];
+}
+
+std::string_view nearest(std::string_view given, std::span<const std::string_view> candidates) {
+  const auto bare = [](std::string_view text) {
+    return text.substr(std::min(text.find_first_not_of('-'), text.size()));
+  };
+  const std::string_view wanted = bare(given);
+  if (wanted.empty() || wanted.size() > kMaxSuggestedLength) {
+    return {};
+  }
+  std::string_view best;
+  size_t best_distance = std::min<size_t>(3, wanted.size() / 3) + 1;
+  for (const std::string_view candidate : candidates) {
+    size_t distance = edit_distance(wanted, bare(candidate));
+    if (wanted.size() >= 3 && bare(candidate).starts_with(wanted)) {
+      distance = std::min<size_t>(distance, 1);
+    }
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+namespace {
+/// One row by itself.
+Status check_row(const FlagTable& table, const FlagRow& row) {
+  const auto wrong = [&](std::string_view what) {
+    return Status{ErrorCode::kInternal, fmt::format("flag row --{}: {}", row.name, what)};
+  };
+  if (row.name.empty() || row.name.starts_with("-") || row.name.starts_with("no-")) {
+    return wrong("the long name is empty or begins with a dash or no-");
+  }
+  for (const std::string_view other : flags_internal::split_words(row.shorts)) {
+    if (!other.starts_with("-")) {
+      return wrong("a short name lacks its dash");
+    }
+  }
+  if (row.help.empty() || row.group.empty() || row.commands.empty()) {
+    return wrong("help, group or commands are missing");
+  }
+  if ((row.kind == FlagKind::kEnum) == row.choices.empty()) {
+    return wrong("choices belong to enums, and every enum has some");
+  }
+  if (row.list && row.kind == FlagKind::kBool) {
+    return wrong("a boolean cannot be a list");
+  }
+  for (const std::string_view command : flags_internal::split_words(row.commands)) {
+    if (command != "*" && !find_command(table, command).ok()) {
+      return wrong("it names an unknown command");
+    }
+  }
+  if (!row.default_text.empty()) {
+    std::string text(row.default_text);
+    std::vector<std::string> notes;
+    const Status status = check_value(row, fmt::format("--{}", row.name), text, notes);
+    if (!status.ok() || !notes.empty()) {
+      return wrong("its default is not a valid value");
+    }
+  }
+  return {};
+}
+}  // namespace
+
+Status check_flag_table(const FlagTable& table) {
+  for (const FlagRow& row : table.flags) {
+    TRY(check_row(table, row));
+  }
+  for (const CommandRow& command : table.commands) {
+    std::vector<std::string> names{"--help", "-h", "-"};
+    std::vector<std::string> json_names;
+    for (const FlagRow& row : table.flags) {
+      if (flags_internal::belongs_to(row, command.name)) {
+        for (std::string& spelling : spellings(row)) {
+          names.push_back(std::move(spelling));
+        }
+        json_names.push_back(flag_json_name(row));
+      }
+    }
+    for (auto* all : {&names, &json_names}) {
+      std::ranges::sort(*all);
+      const auto twice = std::ranges::adjacent_find(*all);
+      if (twice != all->end()) {
+        return {ErrorCode::kInternal, fmt::format("command {} has {} twice", command.name, *twice)};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+// What the flag parser and the help texts share. Not for other files.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/flags.h"
+
+namespace tessera::flags_internal {
+
+/// Words of a row's blank-separated field.
+std::vector<std::string_view> split_words(std::string_view text);
+
+/// Whether `command` takes this flag.
+bool belongs_to(const FlagRow& row, std::string_view command);
+
+/// The value as usage shows it: placeholder, choices, or "" for booleans.
+std::string value_text(const FlagRow& row);
+
+/// "0 to 1", "at least 0", "at most 8", or "" when everything is allowed.
+std::string range_text(const FlagRow& row);
+
+}  // namespace tessera::flags_internal

@@ -1,0 +1,148 @@
+#pragma once
+// The run-time seam between the engine and whatever computes: memory with a budget, and ordered queues.
+//
+// A device knows no weight, no layer, no request. It gives out address ranges that grow and shrink (MemoryRange) and
+// queues on which commands run in order. Submitting never blocks and never fails by itself: the first command that
+// fails poisons its queue, later commands on it are skipped, and the failure is what synchronize() returns. Queues run
+// independently of each other; the only order between two queues is an Event that one records and the other waits for.
+//
+// Threads: one thread submits to a given queue at a time (the model's loop thread); synchronize() and Event::wait() may
+// be called from any thread. Devices outlive everything made from them.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tessera {
+
+/// Sizes that a batch decides. Commands are recorded once and run with different sizes.
+struct LaunchSizes {
+  int32_t n_tokens = 0;   // rows of this micro-batch
+  int32_t n_outputs = 0;  // rows whose logits are wanted
+  int32_t n_seqs = 0;     // sequences in the micro-batch
+};
+
+/// A kernel of some backend. `backend` is that backend's private launch context (for the CPU: CpuLaunch); `args` is the
+/// op's argument struct from kernels/ops/. The kernel reads `args` only while it runs.
+using KernelFn = void (*)(void* backend, const void* args, const LaunchSizes& sizes);
+
+/// How many rows a row-wise copy moves: fixed, or one per token / output of the batch.
+enum class RowCount : uint8_t { kFixed, kTokens, kOutputs };
+
+/// A rectangle of bytes to copy. Row pitches and widths in bytes.
+struct CopyArgs {
+  void* dst = nullptr;
+  const void* src = nullptr;
+  uint64_t dst_pitch = 0;
+  uint64_t src_pitch = 0;
+  uint64_t width = 0;
+  uint64_t rows = 1;  // used when count is kFixed
+  RowCount count = RowCount::kFixed;
+};
+
+/// One thing for a queue to do: a kernel call or a copy.
+struct Command {
+  KernelFn kernel = nullptr;            // null: a copy
+  std::shared_ptr<const void> args;     // op's argument struct; kept alive by every list that holds it
+  CopyArgs copy;                        // when kernel is null
+  const char* name = "copy";            // for traces and fault messages; a literal
+};
+
+/// Commands recorded once and submitted many times; immutable once submitted.
+using CommandList = std::vector<Command>;
+
+/// A point in a queue's work. Copies refer to the same point. Default: a point already passed.
+class Event {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual bool passed() const = 0;
+    /// Blocks until the point is passed or its queue is poisoned.
+    virtual void wait() const = 0;
+  };
+
+  Event() = default;
+  explicit Event(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  [[nodiscard]] bool passed() const { return !state_ || state_->passed(); }
+  void wait() const {
+    if (state_) {
+      state_->wait();
+    }
+  }
+  [[nodiscard]] const std::shared_ptr<const State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
+/// Work that runs in order. See the header comment for failure and threads.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  /// Runs the list's commands in order, after everything submitted before. Each command sees all effects of the one
+  /// before it.
+  virtual void submit(std::shared_ptr<const CommandList> list, const LaunchSizes& sizes) = 0;
+
+  /// Runs `fn` on a host thread in queue order; a failure it returns poisons the queue.
+  virtual void submit_host(std::function<Status()> fn) = 0;
+
+  /// Nothing submitted later starts before `event` (of any queue of any device) has passed. If the event's queue is
+  /// poisoned, so is this one.
+  virtual void wait(const Event& event) = 0;
+
+  /// The point after everything submitted so far.
+  virtual Event record() = 0;
+
+  /// Blocks until all submitted work is done or skipped; the first failure, if any.
+  virtual Status synchronize() = 0;
+};
+
+/// A range of a device's address space whose first `committed` bytes are backed by memory and counted against the
+/// budget. The address never changes. Freed with the object. REQUIRES for shrinking and destruction: no queued command
+/// still uses the bytes.
+class MemoryRange {
+ public:
+  virtual ~MemoryRange() = default;
+  [[nodiscard]] virtual std::byte* base() const = 0;
+  [[nodiscard]] virtual uint64_t reserved_bytes() const = 0;
+  [[nodiscard]] virtual uint64_t committed_bytes() const = 0;
+  /// Grows or shrinks the backed part. New bytes are zero. Errors: kDoesNotFit (over budget, says needed and free),
+  /// kOutOfMemory; then nothing changed.
+  virtual Status resize(uint64_t bytes) = 0;
+};
+
+/// What a device is. Constant for its life.
+struct DeviceInfo {
+  std::string name;         // "cpu:0", as given to --device
+  std::string description;  // processor or card, for people
+  std::string kernel_class; // numeric class: devices with equal strings compute equal bits, e.g. "cpu-fast"
+  uint64_t unit_bytes = 64 * 1024;  // grid of its pools
+  int n_threads = 0;        // CPU devices: size of the team
+  bool computes = true;     // false: memory only ("host")
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+
+  /// Bytes this logical device may use, and uses now, over all its ranges.
+  [[nodiscard]] virtual uint64_t budget_bytes() const = 0;
+  [[nodiscard]] virtual uint64_t used_bytes() const = 0;
+
+  /// Address space for up to max_bytes, nothing committed yet. `purpose` names it in errors ("weights", "kv", ...).
+  /// Errors: kOutOfMemory.
+  virtual Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) = 0;
+
+  /// The queue on which this device computes. Owned by the device.
+  virtual Queue& compute_queue() = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#include "kernels/kernel_table.h"
+
+#include <utility>
+
+namespace tessera {
+
+const char* op_name(Op op) {
+  switch (op) {
+    case Op::kRmsNorm: return "rms_norm";
+    case Op::kQuantize: return "quantize";
+    case Op::kMatmul: return "matmul";
+    case Op::kRopeTable: return "rope_table";
+    case Op::kRope: return "rope";
+    case Op::kAppendKv: return "append_kv";
+    case Op::kAttention: return "attention";
+    case Op::kGlu: return "glu";
+    case Op::kReduce: return "reduce";
+    case Op::kAdd: return "add";
+    case Op::kScale: return "scale";
+    case Op::kAffine: return "affine";
+    case Op::kGatherRows: return "gather_rows";
+  }
+  return "unknown";
+}
+
+KernelTable::KernelTable(std::string kernel_class, std::vector<KernelRow> rows, std::vector<WeightLayout> layouts)
+    : class_(std::move(kernel_class)), rows_(std::move(rows)), layouts_(std::move(layouts)) {}
+
+KernelFn KernelTable::find(Op op, DType a, DType b) const {
+  for (const KernelRow& row : rows_) {
+    if (row.op == op && row.a == a && row.b == b) {
+      return row.function;
+    }
+  }
+  return nullptr;
+}
+
+const WeightLayout* KernelTable::layout(DType dtype) const {
+  for (const WeightLayout& layout : layouts_) {
+    if (layout.dtype == dtype) {
+      return &layout;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tessera
