@@ -4,9 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <optional>
-
 #include <fmt/format.h>
+#include <optional>
 
 #include "base/checked.h"
 #include "base/flags_internal.h"
@@ -34,7 +33,9 @@ std::string quoted(std::string_view text) {
   return "\"" + shown + "\"";
 }
 
-Status invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
+Status invalid(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
 
 /// All of text as a number of type T, or nothing.
 template <typename T>
@@ -120,7 +121,9 @@ template <typename T>
 Status check_number(const FlagRow& row, std::string_view shown, std::string_view text, std::string_view what) {
   const auto value = parse_number<T>(text);
   if (!value || !std::isfinite(static_cast<double>(*value))) {
-    return invalid(fmt::format("flag {}: {} is not {}", shown, quoted(text), what));
+    const bool digits_only = !text.empty() && text.find_first_not_of("0123456789", text[0] == '-') == text.npos;
+    return invalid(
+        fmt::format("flag {}: {} is {}{}", shown, quoted(text), digits_only ? "too large for " : "not ", what));
   }
   return check_range(row, shown, text, static_cast<double>(*value));
 }
@@ -143,8 +146,7 @@ Status check_element(const FlagRow& row, std::string_view shown, std::string& te
     case FlagKind::kBytes: {
       const auto value = parse_bytes(text);
       if (!value) {
-        return invalid(
-            fmt::format("flag {}: {} is not a number of bytes (such as 512M or 1.5G)", shown, quoted(text)));
+        return invalid(fmt::format("flag {}: {} is not a number of bytes (such as 512M or 1.5G)", shown, quoted(text)));
       }
       return check_range(row, shown, text, static_cast<double>(*value));
     }
@@ -252,21 +254,19 @@ Status unknown_flag(const FlagTable& table, std::string_view command, std::strin
                                  table.program, command));
     }
   }
-  if (spelled.size() <= kMaxSuggestedLength) {
-    const std::string here =
-        nearest_flag(table, spelled, [&](const FlagRow& row) { return flags_internal::belongs_to(row, command); });
-    if (!here.empty()) {
-      return invalid(fmt::format("unknown flag {}; did you mean {}?", spelled, here));
-    }
-    const std::string elsewhere = nearest_flag(table, spelled, [](const FlagRow&) { return true; });
-    if (!elsewhere.empty()) {
-      return invalid(fmt::format("unknown flag {}; `{} {}` has none like it, another command has {}", spelled,
-                                 table.program, command, elsewhere));
-    }
+  const std::string in_quotes = quoted(spelled);
+  const std::string shown = in_quotes.substr(1, in_quotes.size() - 2);
+  const std::string here =
+      nearest_flag(table, spelled, [&](const FlagRow& row) { return flags_internal::belongs_to(row, command); });
+  if (!here.empty()) {
+    return invalid(fmt::format("unknown flag {}; did you mean {}?", shown, here));
   }
-  const std::string shown = quoted(spelled);
-  return invalid(fmt::format("unknown flag {}; `{} {} --help` lists all", shown.substr(1, shown.size() - 2),
-                             table.program, command));
+  const std::string elsewhere = nearest_flag(table, spelled, [](const FlagRow&) { return true; });
+  if (!elsewhere.empty()) {
+    return invalid(fmt::format("unknown flag {}; `{} {}` has none like it, another command has {}", shown,
+                               table.program, command, elsewhere));
+  }
+  return invalid(fmt::format("unknown flag {}; `{} {} --help` lists all", shown, table.program, command));
 }
 
 }  // namespace
@@ -302,6 +302,7 @@ class FlagParser {
       }
     }
     TRY(check_positional());
+    TRY(check_required());
     return std::move(result_);
   }
 
@@ -339,10 +340,10 @@ class FlagParser {
       return invalid(fmt::format("flag {} needs a value: {}", spelled, wanted));
     }
     const std::string_view value = args_[next_];
-    if (value.size() > 1 && value[0] == '-' &&
-        find_flag(table_, result_.command_->name, value.substr(0, value.find('=')))) {
-      return invalid(fmt::format("flag {} needs a value ({}), but flag {} follows; write {}={} if that is the value",
-                                 spelled, wanted, value, spelled, value));
+    const std::string_view follower = value.substr(0, value.find('='));
+    if (value.size() > 1 && value[0] == '-' && find_flag(table_, result_.command_->name, follower)) {
+      return invalid(fmt::format("flag {} needs a value ({}), but flag {} follows; write {}={}... if that is the value",
+                                 spelled, wanted, follower, spelled, follower));
     }
     ++next_;
     return std::string(value);
@@ -358,6 +359,16 @@ class FlagParser {
     }
     if (n < command.min_positional) {
       return invalid(fmt::format("`{} {}` needs {}", table_.program, command.name, command.positional));
+    }
+    return {};
+  }
+
+  Status check_required() const {
+    for (const FlagRow& row : table_.flags) {
+      if (row.required && flags_internal::belongs_to(row, result_.command_->name) && !result_.given(row.name)) {
+        return invalid(fmt::format("`{} {}` needs the flag {}", table_.program, result_.command_->name,
+                                   flags_internal::names_and_value(row)));
+      }
     }
     return {};
   }

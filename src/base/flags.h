@@ -35,16 +35,17 @@ enum class FlagKind {
 
 /// One flag of one or more commands. Two rows may share a name when no command has both.
 struct FlagRow {
-  std::string_view name;           // long name without dashes: "ctx-size"
-  std::string_view shorts = {};    // other names as typed, separated by blanks: "-n --n-predict"
+  std::string_view name;         // long name without dashes: "ctx-size"
+  std::string_view shorts = {};  // other names as typed, separated by blanks: "-n --n-predict"
   FlagKind kind = FlagKind::kString;
-  bool list = false;               // text is a list of `kind`: separated by commas (numbers also by `/`), not empty
-  bool repeats = false;            // may be given more than once, and every use counts
+  bool list = false;                   // text is a list of `kind`: separated by commas (numbers also by `/`), not empty
+  bool required = false;               // the command is refused without it
+  bool repeats = false;                // may be given more than once, and every use counts
   std::string_view placeholder = {};   // what --help shows for the value: "N"; empty for booleans and enums
   std::string_view default_text = {};  // value when the flag is not given, in the flag's own syntax; empty: none
   std::string_view default_note = {};  // what --help shows as default when that is no value: "from the model"
-  std::string_view choices = {};         // kEnum: allowed values separated by blanks
-  std::string_view choice_aliases = {};  // kEnum: accepted but renamed, with a note: "row=tensor"
+  std::string_view choices = {};       // kEnum: allowed values separated by blanks
+  std::string_view choice_aliases = {};                   // kEnum: accepted but renamed, with a note: "row=tensor"
   double min = -std::numeric_limits<double>::infinity();  // numbers, inclusive, for every element of a list
   double max = std::numeric_limits<double>::infinity();
   std::string_view group = {};      // heading in --help
@@ -57,11 +58,11 @@ struct FlagRow {
 /// One command of the program.
 struct CommandRow {
   std::string_view name;
-  std::string_view summary;             // one line, no trailing period
-  std::string_view positional = {};     // usage of what follows the flags: "[TEXT]"
+  std::string_view summary;          // one line, no trailing period
+  std::string_view positional = {};  // usage of what follows the flags: "[TEXT]"
   size_t min_positional = 0;
   size_t max_positional = 0;
-  std::string_view example = {};        // a whole command line
+  std::string_view example = {};  // a whole command line
 };
 
 /// Everything the program understands. Points to constant arrays of static storage.

@@ -1,12 +1,22 @@
 #include <algorithm>
 #include <cmath>
-
 #include <fmt/format.h>
 
 #include "base/flags.h"
 #include "base/flags_internal.h"
 
 namespace tessera {
+namespace {
+
+/// The name as --help shows it; booleans that can usefully be turned off show both forms.
+std::string shown_name(const FlagRow& row, std::string_view spelled) {
+  const bool both = row.kind == FlagKind::kBool && (row.default_text == "on" || !row.default_note.empty());
+  const size_t dashes = spelled.find_first_not_of('-');
+  return both ? fmt::format("{}[no-]{}", spelled.substr(0, dashes), spelled.substr(dashes)) : std::string(spelled);
+}
+
+}  // namespace
+
 namespace flags_internal {
 
 std::vector<std::string_view> split_words(std::string_view text) {
@@ -34,6 +44,16 @@ std::string value_text(const FlagRow& row) {
   return row.kind == FlagKind::kEnum ? fmt::format("{}", fmt::join(split_words(row.choices), "|")) : "VALUE";
 }
 
+std::string names_and_value(const FlagRow& row) {
+  std::string out;
+  for (const std::string_view other : split_words(row.shorts)) {
+    out += shown_name(row, other) + ", ";
+  }
+  out += shown_name(row, fmt::format("--{}", row.name));
+  const std::string value = value_text(row);
+  return value.empty() ? out : out + " " + value;
+}
+
 std::string range_text(const FlagRow& row) {
   const bool low = std::isfinite(row.min);
   const bool high = std::isfinite(row.max);
@@ -53,8 +73,9 @@ std::string range_text(const FlagRow& row) {
 
 namespace {
 
-constexpr size_t kColumns = 100;     // of a help line
-constexpr size_t kNamesColumn = 34;  // where the meaning starts
+constexpr size_t kColumns = 100;        // of a help line
+constexpr size_t kNamesColumn = 34;     // where the meaning starts
+constexpr double kPlainlyEnough = 1e5;  // help does not bother people with upper bounds from here on
 
 /// Appends text, wrapped, with every line but the first indented. column: where the cursor stands.
 void append_wrapped(std::string& out, std::string_view text, size_t indent, size_t column) {
@@ -75,32 +96,21 @@ void append_wrapped(std::string& out, std::string_view text, size_t indent, size
   out += '\n';
 }
 
-/// The name as --help shows it; booleans that can usefully be turned off show both forms.
-std::string shown_name(const FlagRow& row, std::string_view spelled) {
-  const bool both = row.kind == FlagKind::kBool && (row.default_text == "on" || !row.default_note.empty());
-  const size_t dashes = spelled.find_first_not_of('-');
-  return both ? fmt::format("{}[no-]{}", spelled.substr(0, dashes), spelled.substr(dashes)) : std::string(spelled);
-}
-
-/// "-c, --ctx-size N"
-std::string names_and_value(const FlagRow& row) {
-  std::string out;
-  for (const std::string_view other : flags_internal::split_words(row.shorts)) {
-    out += shown_name(row, other) + ", ";
-  }
-  out += shown_name(row, fmt::format("--{}", row.name));
-  const std::string value = flags_internal::value_text(row);
-  return value.empty() ? out : out + " " + value;
-}
-
 /// Range, default and repetition in brackets after the meaning; "" when there is nothing to say.
 std::string details(const FlagRow& row) {
   std::vector<std::string> parts;
   if (!row.default_note.empty() || !row.default_text.empty()) {
     parts.push_back(fmt::format("default: {}", row.default_note.empty() ? row.default_text : row.default_note));
   }
-  if (const std::string range = flags_internal::range_text(row); !range.empty()) {
+  FlagRow shown = row;
+  if (row.max >= kPlainlyEnough) {
+    shown.max = std::numeric_limits<double>::infinity();
+  }
+  if (const std::string range = flags_internal::range_text(shown); !range.empty()) {
     parts.push_back(range);
+  }
+  if (row.required) {
+    parts.emplace_back("required");
   }
   if (row.repeats) {
     parts.emplace_back("may be repeated");
@@ -113,7 +123,7 @@ std::string meaning(const FlagRow& row) {
 }
 
 void append_flag(std::string& out, const FlagRow& row) {
-  const std::string names = "  " + names_and_value(row);
+  const std::string names = "  " + flags_internal::names_and_value(row);
   out += names;
   if (names.size() + 2 > kNamesColumn) {
     out += '\n';
@@ -209,8 +219,9 @@ std::string help_markdown(const FlagTable& table) {
     out += fmt::format("\n## {}\n\n| flag | JSON name | commands | meaning |\n|---|---|---|---|\n", group);
     for (const FlagRow& row : table.flags) {
       if (row.group == group) {
-        out += fmt::format("| `{}` | `{}` | {} | {} |\n", cell(names_and_value(row)), flag_json_name(row),
-                           row.commands == "*" ? "all" : cell(row.commands), cell(meaning(row) + details(row)));
+        out +=
+            fmt::format("| `{}` | `{}` | {} | {} |\n", cell(flags_internal::names_and_value(row)), flag_json_name(row),
+                        row.commands == "*" ? "all" : cell(row.commands), cell(meaning(row) + details(row)));
       }
     }
   }

@@ -18,6 +18,9 @@ bool belongs_to(const FlagRow& row, std::string_view command);
 /// The value as usage shows it: placeholder, choices, or "" for booleans.
 std::string value_text(const FlagRow& row);
 
+/// All names and the value: "-c, --ctx-size N".
+std::string names_and_value(const FlagRow& row);
+
 /// "0 to 1", "at least 0", "at most 8", or "" when everything is allowed.
 std::string range_text(const FlagRow& row);
 
