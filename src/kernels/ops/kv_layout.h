@@ -9,10 +9,9 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/kv_page.h"
 
 namespace tessera {
-
-inline constexpr int64_t kPageTokens = 32;
 
 /// What a layer's cache stores per head and token.
 struct KvFormat {
