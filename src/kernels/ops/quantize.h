@@ -1,28 +1,47 @@
 #pragma once
 // quantize: activations to 8 bits in blocks of 32, as the integer products read them.
 //
-// For block b of a row: scale d = max|x| / 127 (0 for a zero block), q[i] = round-half-even(x[i] * (1 / d)), s = sum of
-// q[i]. A row is stored as: int8 q [columns], then f32 d [columns / 32], then i32 s [columns / 32], padded to 64 bytes.
-// Rows follow each other at q8_row_bytes(columns). columns is a multiple of 32; rows of weights that are not (plain
-// float types) do not use this op. Bytes: rows * (columns * 4 + q8_row_bytes).
+// For a block x[0..32): scale d = max|x| / 127, q[i] = round-half-even(x[i] * (1 / d)), and the sums of q that undo an
+// offset or a minimum of the weights. A block whose scale would not be a normal float becomes zeros; a block that holds
+// a NaN or an infinity gets such a scale, so that its products are not finite either. A row is stored as: int8 q
+// [columns], then Q8Scale [columns / 32], padded to 64 bytes; rows follow each other at q8_row_bytes(columns). A slice
+// of columns that starts at a multiple of 32 is read in place. columns is a multiple of 32; weights with other columns
+// (plain float types) do not use this op. Bytes: rows * (columns * 4 + q8_row_bytes).
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/checked.h"
 
 namespace tessera {
 
+inline constexpr int64_t kQ8Block = 32;
+
+/// What belongs to one block of 32 quantised activations.
+struct Q8Scale {
+  float d = 0;          // x[i] is about d * q[i]
+  float m = 0;          // d * (sum of q): what a weight's minimum is multiplied with
+  int32_t c = 0;        // -128 * (sum of q): undoes weights stored with 128 added
+  int32_t c_first = 0;  // -128 * (sum of q[0..16)): the same for weights with scales of 16
+};
+
 struct QuantizeArgs {
   const float* x = nullptr;  // [n_rows, x_stride] f32
   int64_t x_stride = 0;
-  int64_t columns = 0;       // multiple of 32
-  void* q8 = nullptr;        // [n_rows, q8_row_bytes(columns)] bytes, 64-byte aligned
+  int64_t columns = 0;  // multiple of 32
+  void* q8 = nullptr;   // [n_rows, q8_row_bytes(columns)] bytes, 64-byte aligned
   bool per_output = false;
 };
 
 /// Bytes of one quantised row.
 [[nodiscard]] inline int64_t q8_row_bytes(int64_t columns) {
-  return static_cast<int64_t>(round_up(static_cast<uint64_t>(columns + columns / 32 * 8), 64));
+  const int64_t scale_bytes = columns / kQ8Block * static_cast<int64_t>(sizeof(Q8Scale));
+  return static_cast<int64_t>(round_up(static_cast<uint64_t>(columns + scale_bytes), 64));
+}
+
+/// Where the scales of a quantised row start.
+[[nodiscard]] inline const Q8Scale* q8_scales(const void* row, int64_t columns) {
+  return reinterpret_cast<const Q8Scale*>(static_cast<const std::byte*>(row) + columns);
 }
 
 }  // namespace tessera

@@ -1,0 +1,17 @@
+#pragma once
+// What the files of the CPU's matmul share. Private to kernels/cpu.
+
+#include <span>
+
+#include "kernels/kernel_table.h"
+
+namespace tessera {
+
+/// Layout of rows as GGUF stores them, one after another: packed_bytes and pack of such a WeightLayout.
+uint64_t raw_packed_bytes(DType dtype, int64_t rows, int64_t columns);
+void pack_raw(DType dtype, int64_t columns, std::span<const std::byte* const> rows, std::byte* dst);
+
+/// The scalar set's product: KernelFn over panels of raw rows and float activations.
+void matmul_scalar(void* launch, const void* args, const LaunchSizes& sizes);
+
+}  // namespace tessera

@@ -1,0 +1,1 @@
+#include "kernels/cpu/quantize_body.h"
