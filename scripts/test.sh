@@ -1,0 +1,95 @@
+#!/bin/bash
+# Everything that must hold: installs what is needed, builds, and runs every test; quick steps first. Goes on after a
+# failure and ends with a line `N passed, N failed` that counts single cases; exit status 1 when one failed.
+#
+#   test.sh          both builds: release, and dev with the address and undefined-behaviour sanitizers
+#   test.sh --quick  the release build only
+#
+# Logs of every step lie in build/test-logs.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+
+presets=(release dev)
+case ${1:-} in
+    "") ;;
+    --quick) presets=(release) ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; die "unknown argument $1" ;;
+esac
+
+logs=$root/build/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+n_passed=0 n_failed=0 n_skipped=0
+SECONDS=0
+
+# step TITLE COMMAND...: runs it with its output in a log; prints the time, and the end of the log on failure.
+step() {
+    local title=$1 log began=$SECONDS status=0
+    shift
+    log=$logs/$(printf '%s' "$title" | tr -c 'A-Za-z0-9\n' _).log
+    printf '%-58s ' "$title"
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    if [ $status -eq 0 ]; then
+        printf 'ok      %4d s\n' $((SECONDS - began))
+    else
+        printf 'FAILED  %4d s\n' $((SECONDS - began))
+        tail -n 40 "$log" | sed 's/^/    /'
+    fi
+    return $status
+}
+
+# check TITLE COMMAND...: a step that counts as one test.
+check() {
+    if step "$@"; then n_passed=$((n_passed + 1)); else n_failed=$((n_failed + 1)); fi
+}
+
+# need TITLE COMMAND...: a step that is no test, but whose failure is one.
+need() {
+    step "$@" || { n_failed=$((n_failed + 1)); return 1; }
+}
+
+build() { cmake --preset "$1" && cmake --build --preset "$1"; }
+
+# run_ctest PRESET: the test programs of a build, each case counted.
+run_ctest() {
+    local preset=$1 counts
+    local results=$logs/$preset
+    mkdir -p "$results"
+    GTEST_OUTPUT="xml:$results/" step "$preset: test programs" ctest --test-dir "build/$preset" --timeout 900 \
+        --output-on-failure --no-tests=error -j "$(nproc)" --output-junit "$results.junit.xml" || true
+    if counts=$("$python" scripts/count_tests.py "build/$preset" "$results.junit.xml" "$results"); then
+        read -r -a counts <<<"$counts"
+        n_passed=$((n_passed + counts[0])) n_failed=$((n_failed + counts[1])) n_skipped=$((n_skipped + counts[2]))
+        printf '    %s: %d passed, %d failed, %d skipped\n' "$preset" "${counts[@]}"
+    else
+        say "cannot count the cases of the $preset build"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+need "packages" scripts/install_deps.sh || die "without its packages nothing can be built"
+
+check "rooms: the checker finds planted faults" "$python" scripts/check_rooms.py --self-test
+check "rooms: includes follow the table" "$python" scripts/check_rooms.py
+check "sizes: the checker finds planted faults" "$python" scripts/size_table.py --self-test
+check "sizes: no file over 1,000 lines" "$python" scripts/size_table.py
+check "counting: crashes and leaks count as failures" "$python" scripts/count_tests.py --self-test
+
+flags_page_is_current() { diff -u docs/flags.md <(build/release/tessera help --markdown); }
+
+for preset in "${presets[@]}"; do
+    need "$preset: build" build "$preset" || continue
+    run_ctest "$preset"
+    if [ "$preset" = release ]; then
+        check "docs/flags.md is what the flag table says" flags_page_is_current
+    fi
+done
+
+printf 'total time %d min %02d s\n' $((SECONDS / 60)) $((SECONDS % 60))
+skipped=
+[ $n_skipped -eq 0 ] || skipped=", $n_skipped skipped"
+printf '%d passed, %d failed%s\n' $n_passed $n_failed "$skipped"
+[ $n_failed -eq 0 ]
