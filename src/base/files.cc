@@ -118,26 +118,48 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 
-Status write_file(const std::string& path, std::string_view content) {
+Result<FileWriter> FileWriter::create(const std::string& path) {
   const std::string partial = path + ".partial";
   std::FILE* file = std::fopen(partial.c_str(), "wb");
   if (file == nullptr) {
     return system_error("create", partial, errno);
   }
-  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  const int write_error = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed) {
-    const int error = written ? errno : write_error;
-    std::remove(partial.c_str());
-    return system_error("write", partial, error);
+  return FileWriter(path, file);
+}
+
+FileWriter::~FileWriter() {
+  if (file_ != nullptr) {
+    std::fclose(file_);
+    std::remove(partial_path().c_str());
   }
-  if (std::rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(partial.c_str());
-    return system_error("replace", path, error);
+}
+
+Status FileWriter::append(std::span<const std::byte> bytes) {
+  CHECK(file_ != nullptr);
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
+    return system_error("write", partial_path(), errno);
   }
   return {};
+}
+
+Status FileWriter::commit() {
+  CHECK(file_ != nullptr);
+  // Buffered bytes may only now meet a full disk.
+  int error = std::fclose(std::exchange(file_, nullptr)) == 0 ? 0 : errno;
+  if (error == 0 && std::rename(partial_path().c_str(), path_.c_str()) != 0) {
+    error = errno;
+  }
+  if (error != 0) {
+    std::remove(partial_path().c_str());
+    return system_error("write", path_, error);
+  }
+  return {};
+}
+
+Status write_file(const std::string& path, std::string_view content) {
+  ASSIGN_OR_RETURN(FileWriter file, FileWriter::create(path));
+  TRY(file.append(std::as_bytes(std::span(content))));
+  return file.commit();
 }
 
 }  // namespace tessera

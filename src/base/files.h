@@ -7,8 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/status.h"
 
@@ -64,7 +67,30 @@ class MappedFile {
 /// The whole content of the file at `path`. Errors: those of MappedFile::open, and kDoesNotFit above max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
 
-/// Replaces the file at `path` by `content`: all of it or, on an error (kIo), whatever was there before.
+/// Writes a file front to back and puts it in place only when it is complete: until commit() succeeds, whatever was at
+/// the path stays there, and a FileWriter destroyed before leaves nothing behind.
+class FileWriter {
+ public:
+  FileWriter(FileWriter&& other) noexcept : path_(std::move(other.path_)), file_(std::exchange(other.file_, nullptr)) {}
+  FileWriter& operator=(FileWriter&&) = delete;
+  ~FileWriter();
+
+  /// Begins a file beside `path`. Errors: kNotFound (no such folder), kIo.
+  static Result<FileWriter> create(const std::string& path);
+  /// Appends bytes. Errors: kIo (disk full); then only destruction makes sense.
+  Status append(std::span<const std::byte> bytes);
+  /// Puts the file in place. Errors: kIo; then nothing was replaced. Nothing may be appended afterwards.
+  Status commit();
+
+ private:
+  FileWriter(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  [[nodiscard]] std::string partial_path() const { return path_ + ".partial"; }
+
+  std::string path_;
+  std::FILE* file_ = nullptr;  // null after commit
+};
+
+/// Replaces the file at `path` by `content`: all of it or, on an error (kIo), nothing.
 Status write_file(const std::string& path, std::string_view content);
 
 }  // namespace tessera

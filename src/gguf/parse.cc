@@ -103,7 +103,7 @@ class Parser {
   Status read_info(uint64_t index);
   Status read_shape(TensorInfo& info);
   Status place_tensors();
-  Status check_end(uint64_t data_end);
+  [[nodiscard]] Status check_end(uint64_t end, uint64_t padded_end) const;
 
   [[nodiscard]] Status cut_off(const std::string& where) const {
     return damaged(
@@ -399,14 +399,14 @@ Status Parser::place_tensors() {
     info.file_offset = *begin;
     expected = *next;
   }
-  return out_.tensors.empty() ? Status() : check_end(*checked_add(*data_begin, expected));
+  return check_end(out_.tensors.empty() ? in_.offset() : out_.tensors.back().file_offset + out_.tensors.back().n_bytes,
+                   *checked_add(*data_begin, expected));
 }
 
 // Bytes after the last tensor are harmless unless they are another GGUF: split files joined end to end look whole but
 // hold only the first part's tensors.
-Status Parser::check_end(uint64_t data_end) {
-  const TensorInfo& last = out_.tensors.back();
-  for (const uint64_t at : {last.file_offset + last.n_bytes, data_end}) {
+Status Parser::check_end(uint64_t end, uint64_t padded_end) const {
+  for (const uint64_t at : {end, padded_end}) {
     if (at < bytes_.size() && bytes_.size() - at >= 4 && std::memcmp(bytes_.data() + at, "GGUF", 4) == 0) {
       return damaged(
           "it is several GGUF files joined end to end; keep split files apart or merge them with gguf-split");
