@@ -1,0 +1,48 @@
+#!/bin/bash
+# Shows what tessera is for: installs what it needs, builds, brings a small model, asks it a question, and then answers
+# the same request on two devices under both splits, with speeds, memory and proof that every bit is the same.
+#
+#   demo.sh ["QUESTION"]
+#
+# Safe to repeat; a second run takes seconds.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+case ${1:-} in -h | --help) usage; exit 0 ;; esac
+
+question=${1:-"Explain in a few sentences why the sky is blue at noon and red in the evening."}
+model=models/smollm2-135m-instruct-q4_1.gguf
+work=$root/build/demo
+mkdir -p "$work"
+
+quietly() {   # quietly TITLE COMMAND...: shows a command's output only when it fails
+    local title=$1
+    shift
+    say "$title"
+    "$@" >"$work/step.log" 2>&1 || { tail -n 40 "$work/step.log" >&2; die "$title: failed; the end of its output is above"; }
+}
+
+scripts/install_deps.sh
+quietly "configuring the release build" cmake --preset release
+quietly "building (a few minutes the first time)" cmake --build --preset release --target tessera
+ln -sfn release/tessera build/tessera
+scripts/fetch_models.sh smollm2
+
+# Enough tokens to time; greedy, so that every placement must say the same.
+common=(-m "$model" -c 2048 --cuts 2 --temp 0 --seed 1)
+printf '\n> %s\n\n' "$question"
+build/tessera run "${common[@]}" -n 200 -p "$question"
+printf '\n'
+
+for placement in "cpu:0 none" "cpu:0,cpu:1 layer" "cpu:0,cpu:1 tensor"; do
+    devices=${placement% *} split=${placement#* }
+    say "the same request with --device $devices -sm $split, and a digest of all its logits"
+    for command in "run ${common[*]} -n 64 --json" "logits -m $model -c 2048 --cuts 2 -n 8 --json -"; do
+        file=$work/$split.${command%% *}.json
+        # shellcheck disable=SC2086
+        build/tessera $command --device "$devices" -sm "$split" -p "$question" >"$file" 2>"$work/step.log" ||
+            { tail -n 10 "$work/step.log" >&2; die "tessera ${command%% *} failed under -sm $split"; }
+    done
+done
+"$python" scripts/demo_table.py "$work" none layer tensor
