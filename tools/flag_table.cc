@@ -237,7 +237,7 @@ constexpr FlagRow kFlags[] = {
      .default_text = "cpu:0",
      .group = kPlacement,
      .commands = kEngine,
-     .help = "Devices to use; cpu:0,cpu:1,... share the cores among them",
+     .help = "Devices to use; cpu:0,cpu:1,... share the cores among them, none means cpu:0",
      .json_name = "devices"},
     {.name = "device-memory",
      .kind = FlagKind::kBytes,
@@ -297,10 +297,11 @@ constexpr FlagRow kFlags[] = {
     {.name = "cpu-isa",
      .kind = FlagKind::kEnum,
      .default_text = "auto",
-     .choices = "auto scalar avx2 avx512",
+     .choices = "auto portable avx2 avx512",
+     .choice_aliases = "scalar=portable",
      .group = kPlacement,
      .commands = kEngine,
-     .help = "Instruction set of the CPU kernels; each gives its own bits"},
+     .help = "Instruction set of the fast kernels; all give equal bits"},
 
     // ---- batches and memory
     {.name = "ctx-size",
