@@ -81,21 +81,26 @@ Status check_rope(const RopeParams& params) {
       return bad("a divisor in rope_freqs", f, "above 0");
     }
   }
-  return {};
+  const RopeSetting setting = make_rope(params);
+  for (const float f : setting.inv_freq) {
+    if (!std::isfinite(f)) {
+      return bad("a frequency", f, "finite");
+    }
+  }
+  return std::isfinite(setting.magnitude) ? Status() : bad("the magnitude", setting.magnitude, "finite");
 }
 
 RopeSetting make_rope(const RopeParams& params) {
   const double factor = factor_of(params);
   const double ext_factor = ext_factor_of(params);
+  const auto n_rot = static_cast<double>(params.n_rot);
   const auto n_pairs = static_cast<size_t>(std::clamp<int64_t>(params.n_rot, 0, kMaxRot) / 2);
   const bool yarn = ext_factor > 0;
   const double low = yarn ? std::max(0.0, std::floor(pair_that_turns(params, params.beta_fast))) : 0;
-  const double high =
-      yarn ? std::min(static_cast<double>(params.n_rot - 1), std::ceil(pair_that_turns(params, params.beta_slow))) : 0;
+  const double high = yarn ? std::min(n_rot - 1, std::ceil(pair_that_turns(params, params.beta_slow))) : 0;
   RopeSetting setting;
   for (size_t i = 0; i < n_pairs; ++i) {
-    double plain = std::pow(static_cast<double>(params.freq_base),
-                            -2.0 * static_cast<double>(i) / static_cast<double>(params.n_rot));
+    double plain = std::pow(static_cast<double>(params.freq_base), -2.0 * static_cast<double>(i) / n_rot);
     if (i < params.freq_factors.size()) {
       plain /= params.freq_factors[i];
     }
