@@ -35,14 +35,19 @@ inline void quantize_block(F32x16 x0, F32x16 x1, int8_t* q, Q8Scale* scale) {
   *scale = {d, d * static_cast<float>(total), -128 * total, static_cast<int32_t>(-128U * static_cast<uint32_t>(first))};
 }
 
-/// Quantises columns [begin, end), multiples of 32, of x [columns] f32 into row `row` of q8.
-inline void quantize_columns(const float* x, void* q8, int64_t row, int64_t columns, int64_t begin, int64_t end) {
+/// Quantises n values, the columns from `begin` of row `row` of q8; begin and n are multiples of 32. x: [n] f32.
+inline void quantize_part(const float* x, void* q8, int64_t row, int64_t columns, int64_t begin, int64_t n) {
   std::byte* base = static_cast<std::byte*>(q8) + row * q8_row_bytes(columns);
-  auto* q = reinterpret_cast<int8_t*>(base);
-  auto* scales = reinterpret_cast<Q8Scale*>(base + columns);
-  for (int64_t i = begin; i < end; i += kQ8Block) {
+  auto* q = reinterpret_cast<int8_t*>(base) + begin;
+  auto* scales = reinterpret_cast<Q8Scale*>(base + columns) + begin / kQ8Block;
+  for (int64_t i = 0; i < n; i += kQ8Block) {
     quantize_block(load(x + i), load(x + i + 16), q + i, scales + i / kQ8Block);
   }
+}
+
+/// Quantises columns [begin, end), multiples of 32, of x [columns] f32 into row `row` of q8.
+inline void quantize_columns(const float* x, void* q8, int64_t row, int64_t columns, int64_t begin, int64_t end) {
+  quantize_part(x + begin, q8, row, columns, begin, end - begin);
 }
 
 }  // namespace tessera::TESSERA_ISA

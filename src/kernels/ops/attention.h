@@ -20,6 +20,9 @@ namespace tessera {
 /// Positions per independent softmax range.
 inline constexpr int64_t kAttentionRange = 256;
 
+/// Largest k_dim and v_dim that kernels take: their scratch is sized for it. Whoever makes AttentionArgs refuses more.
+inline constexpr int64_t kAttentionMaxDim = 512;
+
 struct AttentionArgs {
   const float* q = nullptr;  // [n_tokens, q_stride] f32; row t holds this device's query heads of k_dim
   int64_t q_stride = 0;

@@ -1,0 +1,1 @@
+#include "kernels/cpu/add_body.h"  // defines avx2::add

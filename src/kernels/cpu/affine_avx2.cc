@@ -1,0 +1,1 @@
+#include "kernels/cpu/affine_body.h"  // defines avx2::affine

@@ -1,0 +1,1 @@
+#include "kernels/cpu/append_kv_body.h"  // defines avx2::append_kv

@@ -1,0 +1,1 @@
+#include "kernels/cpu/append_kv_body.h"  // defines avx512::append_kv

@@ -1,0 +1,54 @@
+#include "kernels/ops/glu.h"
+
+#include <cmath>
+
+#include "kernels/cpu/glu_body.h"
+#include "kernels/cpu/rows.h"
+
+namespace tessera {
+namespace avx2 {
+KernelBody glu;
+}
+namespace avx512 {
+KernelBody glu;
+}
+namespace {
+
+double activate_scalar(Activation activation, double x) {
+  if (activation == Activation::kSilu) {
+    return x / (1 + std::exp(-x));
+  }
+  const double sqrt_2_over_pi = 0.79788456080286535588;
+  return 0.5 * x * (1 + std::tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
+}
+
+/// The readable reference: activations in double.
+void glu_scalar(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+  const auto& args = *static_cast<const GluArgs*>(raw_args);
+  for_each_span(launch, sizes.n_tokens, args.width, [&](int64_t row, int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; block += kQ8Block) {
+      const int64_t n = std::min(kQ8Block, end - block);
+      float values[kQ8Block];
+      for (int64_t i = 0; i < n; ++i) {
+        const double gate = args.gate[row * args.gate_stride + block + i];
+        values[i] =
+            static_cast<float>(activate_scalar(args.activation, gate)) * args.up[row * args.up_stride + block + i];
+      }
+      if (args.y != nullptr) {
+        std::copy_n(values, n, args.y + row * args.y_stride + block);
+      }
+      if (args.q8 != nullptr) {
+        portable::quantize_part(values, args.q8, row, args.width, block, n);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void append_glu_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows) {
+  const KernelFn fast = pick_kernel(isa, portable::glu, avx2::glu, avx512::glu);
+  rows.push_back({Op::kGlu, DType::kF32, DType::kF32, set == CpuKernelSet::kScalar ? glu_scalar : fast});
+}
+
+}  // namespace tessera

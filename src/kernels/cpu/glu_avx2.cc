@@ -1,0 +1,1 @@
+#include "kernels/cpu/glu_body.h"  // defines avx2::glu

@@ -1,0 +1,1 @@
+#include "kernels/cpu/glu_body.h"  // defines avx512::glu

@@ -1,0 +1,1 @@
+#include "kernels/cpu/reduce_body.h"  // defines avx2::reduce

@@ -1,0 +1,1 @@
+#include "kernels/cpu/rope_body.h"  // defines avx2::rope

@@ -1,0 +1,1 @@
+#include "kernels/cpu/scale_body.h"  // defines avx512::scale

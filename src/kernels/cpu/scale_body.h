@@ -1,0 +1,26 @@
+#pragma once
+// scale of the fast set (kernels/ops/scale.h), compiled once per instruction set (see vec.h).
+
+#include <cstdint>
+
+#include "device/device.h"
+#include "kernels/cpu/spans.h"
+#include "kernels/cpu/vec_math.h"
+#include "kernels/ops/scale.h"
+
+namespace tessera::TESSERA_ISA {
+
+void scale(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+  const auto& args = *static_cast<const ScaleArgs*>(raw_args);
+  const int64_t n_rows = args.per_output ? sizes.n_outputs : sizes.n_tokens;
+  for_each_span(launch, n_rows, args.width, [&](int64_t row, int64_t begin, int64_t end) {
+    const float* x = args.x + row * args.x_stride;
+    float* y = args.y + row * args.y_stride;
+    for (int64_t i = begin; i < end; i += 16) {
+      const F32x16 v = load_n(x + i, end - i) * splat(args.scale);
+      store_n(y + i, args.softcap > 0 ? softcap(v, args.softcap) : v, end - i);
+    }
+  });
+}
+
+}  // namespace tessera::TESSERA_ISA

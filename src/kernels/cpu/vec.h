@@ -1,0 +1,19 @@
+#pragma once
+// Sixteen f32 lanes, the same for every instruction set, so that one kernel body gives equal bits everywhere.
+//
+// A kernel body is written once, in a header `<op>_body.h`, inside namespace tessera::TESSERA_ISA, and compiled by up
+// to three files: <op>.cc (portable), <op>_avx2.cc, <op>_avx512.cc. Every operation below is one IEEE operation per
+// lane (fma is fused in all of them), so the bodies agree bit for bit; the namespace keeps their inline functions
+// apart, since the linker may keep only one copy of each name. NaN payloads are outside this promise.
+// n in *_n functions: how many lanes are present, 0 <= n; more than 16 count as 16; absent lanes load as 0.
+
+#if defined(__AVX512F__)
+#define TESSERA_ISA avx512
+#include "kernels/cpu/vec_avx512.h"
+#elif defined(__AVX2__)
+#define TESSERA_ISA avx2
+#include "kernels/cpu/vec_avx2.h"
+#else
+#define TESSERA_ISA portable
+#include "kernels/cpu/vec_portable.h"
+#endif
