@@ -9,7 +9,6 @@ namespace tessera {
 namespace {
 
 using ::testing::FloatEq;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pointwise;
 

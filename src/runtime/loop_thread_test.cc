@@ -1,0 +1,117 @@
+#include "runtime/loop_thread.h"
+
+#include <atomic>
+#include <gtest/gtest.h>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+TEST(LoopThread, RunsCallsOnOneThreadAndReturnsTheirStatus) {
+  LoopThread loop;
+  EXPECT_FALSE(loop.is_current());
+  std::thread::id first;
+  EXPECT_TRUE(loop.run([&] {
+                    first = std::this_thread::get_id();
+                    EXPECT_TRUE(loop.is_current());
+                    return Status();
+                  })
+                  .ok());
+  EXPECT_NE(first, std::this_thread::get_id());
+  const Status failed = loop.run([&] {
+    EXPECT_EQ(std::this_thread::get_id(), first);
+    return Status(ErrorCode::kBusy, "later");
+  });
+  EXPECT_EQ(failed.code(), ErrorCode::kBusy);
+  EXPECT_EQ(failed.message(), "later");
+}
+
+TEST(LoopThread, RunsNestedCallsInline) {
+  LoopThread loop;
+  LoopThread other;
+  std::vector<int> order;
+  EXPECT_TRUE(loop.run([&] {
+                    order.push_back(1);
+                    EXPECT_TRUE(loop.run([&] {
+                                      order.push_back(2);
+                                      return Status();
+                                    })
+                                    .ok());
+                    order.push_back(3);
+                    // Another model's loop is another thread.
+                    return other.run([&] {
+                      EXPECT_FALSE(loop.is_current());
+                      order.push_back(4);
+                      return Status();
+                    });
+                  })
+                  .ok());
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
+}
+
+TEST(LoopThread, SerialisesManyCallers) {
+  LoopThread loop;
+  int64_t sum = 0;  // no lock: only the loop thread touches it
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      for (int j = 0; j < 500; ++j) {
+        EXPECT_TRUE(loop.run([&] {
+                          ++sum;
+                          return Status();
+                        })
+                        .ok());
+      }
+    });
+  }
+  for (std::thread& t : callers) {
+    t.join();
+  }
+  EXPECT_EQ(sum, 8 * 500);
+}
+
+TEST(LoopThread, FinishesWaitingCallsWhenStoppedAndRefusesLaterOnes) {
+  for (int round = 0; round < 50; ++round) {
+    LoopThread loop;
+    std::atomic<int> n_ran = 0;
+    std::atomic<int> n_ok = 0;
+    std::atomic<int> n_cancelled = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int j = 0; j < 20; ++j) {
+          const Status status = loop.run([&] {
+            ++n_ran;
+            return Status();
+          });
+          ++(status.ok() ? n_ok : n_cancelled);
+          if (!status.ok()) {
+            EXPECT_EQ(status.code(), ErrorCode::kCancelled);
+          }
+        }
+      });
+    }
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] { loop.stop(); });
+    }
+    for (std::thread& t : threads) {
+      t.join();
+    }
+    EXPECT_EQ(n_ok + n_cancelled, 80);
+    EXPECT_EQ(n_ran, n_ok);
+    EXPECT_EQ(loop.run([] { return Status(); }).code(), ErrorCode::kCancelled);
+  }
+}
+
+TEST(LoopThread, MayBeStoppedFromItsOwnThread) {
+  LoopThread loop;
+  EXPECT_TRUE(loop.run([&] {
+                    loop.stop();
+                    return loop.run([] { return Status(); });  // nested calls go on until the call returns
+                  })
+                  .ok());
+  EXPECT_EQ(loop.run([] { return Status(); }).code(), ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace tessera
