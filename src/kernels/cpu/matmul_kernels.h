@@ -7,9 +7,13 @@
 
 namespace tessera {
 
-/// Layout of rows as GGUF stores them, one after another: packed_bytes and pack of such a WeightLayout.
+/// Rows as GGUF stores them, one after another: packed_bytes and pack of such a WeightLayout.
 uint64_t raw_packed_bytes(DType dtype, int64_t rows, int64_t columns);
 void pack_raw(DType dtype, int64_t columns, std::span<const std::byte* const> rows, std::byte* dst);
+
+/// Groups of 16 rows (matmul_formats.h): packed_bytes and pack of such a WeightLayout. REQUIRES: packed_format(dtype).
+uint64_t packed_bytes(DType dtype, int64_t rows, int64_t columns);
+void pack_groups(DType dtype, int64_t columns, std::span<const std::byte* const> rows, std::byte* dst);
 
 /// The scalar set's product: KernelFn over panels of raw rows and float activations.
 void matmul_scalar(void* launch, const void* args, const LaunchSizes& sizes);

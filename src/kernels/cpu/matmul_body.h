@@ -1,0 +1,126 @@
+#pragma once
+// The fast set's product, compiled once per instruction set: who computes which rows and tokens, and with which tile.
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "device/cpu/cpu_launch.h"
+#include "device/device.h"
+#include "kernels/cpu/matmul_float.h"
+#include "kernels/cpu/matmul_split.h"
+#include "kernels/cpu/matmul_tile.h"
+#include "kernels/ops/matmul.h"
+
+namespace tessera::TESSERA_ISA {
+
+/// A thread's part of a panel.
+struct MatmulPart {
+  const MatmulPanel& panel;
+  int64_t row_begin, row_end;  // row_begin is a multiple of kGroupRows
+  int64_t token_begin, token_end;
+};
+
+/// Calls product_tile for a token count that is known at run time, 1 .. kMaxTokens.
+template <class Weights, int kMaxTokens>
+void run_tile(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, bool first, float* y,
+              int64_t y_stride, int64_t n_rows) {
+  using Tile = void (*)(Weights, int64_t, const Activations&, bool, float*, int64_t, int64_t);
+  static constexpr auto kTiles = []<int... i>(std::integer_sequence<int, i...>) {
+    return std::array<Tile, kMaxTokens>{product_tile<Weights, i + 1>...};
+  }(std::make_integer_sequence<int, kMaxTokens>());
+  kTiles[static_cast<size_t>(n_tokens - 1)](weights, n_blocks, x, first, y, y_stride, n_rows);
+}
+
+template <PackedFormat kFormat>
+void product_packed(const MatmulPart& part, const MatmulArgs& args) {
+  using Weights = PackedWeights<kFormat>;
+  const MatmulPanel& panel = part.panel;
+  const int64_t n_blocks = panel.columns / kQ8Block;
+  const int64_t n_tokens = part.token_end - part.token_begin;
+  const Activations x = Activations{static_cast<const int8_t*>(args.q8), q8_scales(args.q8, args.q8_columns),
+                                    q8_row_bytes(args.q8_columns)}
+                            .from(part.token_begin, panel.column_begin / kQ8Block);
+  float* y = panel.y + part.token_begin * panel.y_stride;
+  for (int64_t row = part.row_begin; row < part.row_end; row += kGroupRows) {
+    const Weights weights(static_cast<const std::byte*>(panel.weights) +
+                          row / kGroupRows * kFormat.group_bytes(n_blocks));
+    const int64_t n_rows = std::min(kGroupRows, panel.rows - row);
+    if (n_tokens <= kDirectTokens) {
+      run_tile<Weights, kDirectTokens>(weights, n_blocks, x, n_tokens, true, y + row, panel.y_stride, n_rows);
+      continue;
+    }
+    Slab slab;
+    for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
+      const int64_t n = std::min(kSlabBlocks, n_blocks - b);
+      fill_slab(weights, b, n, slab);
+      for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
+        run_tile<SlabOf<Weights>, kSlabTokens>(SlabOf<Weights>(slab), n, x.from(t, b),
+                                               std::min<int64_t>(kSlabTokens, n_tokens - t), b == 0,
+                                               y + t * panel.y_stride + row, panel.y_stride, n_rows);
+      }
+    }
+  }
+}
+
+inline void product_floats(const MatmulPart& part, const MatmulArgs& args) {
+  const MatmulPanel& panel = part.panel;
+  for (int64_t row = part.row_begin; row < part.row_end; row += kFloatRows) {
+    for (int64_t t = part.token_begin; t < part.token_end; t += kFloatTokens) {
+      float_rows(panel, row, std::min(kFloatRows, part.row_end - row), args.x + t * args.x_stride + panel.column_begin,
+                 args.x_stride, std::min(kFloatTokens, part.token_end - t), panel.y + t * panel.y_stride);
+    }
+  }
+}
+
+/// Finds the panel's format among kPackedFormats.
+template <size_t kIndex = 0>
+void product_part(const MatmulPart& part, const MatmulArgs& args) {
+  if constexpr (kIndex == std::size(kPackedFormats)) {
+    product_floats(part, args);
+  } else if (part.panel.dtype == kPackedFormats[kIndex].dtype) {
+    product_packed<kPackedFormats[kIndex]>(part, args);
+  } else {
+    product_part<kIndex + 1>(part, args);
+  }
+}
+
+/// How many parts the tokens are split into, a divisor of n_threads: one as long as there are rows enough.
+inline int token_parts(const MatmulArgs& args, int64_t n_tokens, int n_threads) {
+  int64_t n_groups = 0;
+  for (const MatmulPanel& panel : args.panels) {
+    n_groups += (panel.rows + kGroupRows - 1) / kGroupRows;
+  }
+  int parts = 1;
+  for (int d = 2; d <= n_threads && n_groups * parts < 4 * n_threads && n_tokens >= d * 2 * kSlabTokens; ++d) {
+    parts = n_threads % d == 0 ? d : parts;
+  }
+  return parts;
+}
+
+void matmul(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+  const auto& cpu = *static_cast<const CpuLaunch*>(launch);
+  const auto& args = *static_cast<const MatmulArgs*>(raw_args);
+  const int64_t n_tokens = args.per_output ? sizes.n_outputs : sizes.n_tokens;
+  // Few tokens: time goes with the bytes of weights; many: with their number, and decoding costs extra.
+  const auto cost = [&](const MatmulPanel& panel) -> int64_t {
+    const PackedFormat* format = packed_format(panel.dtype);
+    if (n_tokens <= kDirectTokens) {
+      return format != nullptr ? format->group_bytes(panel.columns / kQ8Block)
+                               : kGroupRows * static_cast<int64_t>(row_bytes(panel.dtype, panel.columns));
+    }
+    return format != nullptr ? panel.columns : 4 * panel.columns;
+  };
+  const int n_token_parts = token_parts(args, n_tokens, cpu.n_threads);
+  const int n_row_parts = cpu.n_threads / n_token_parts;
+  const CpuShare tokens = cpu_share({cpu.thread / n_row_parts, n_token_parts}, n_tokens, kSlabTokens);
+  if (tokens.begin == tokens.end) {
+    return;
+  }
+  visit_share(args.panels, kGroupRows, cpu.thread % n_row_parts, n_row_parts, cost,
+              [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
+                product_part({panel, begin, end, tokens.begin, tokens.end}, args);
+              });
+}
+
+}  // namespace tessera::TESSERA_ISA

@@ -1,0 +1,13 @@
+#pragma once
+// What the quantised products need besides vec.h, for every instruction set: lines of packed weights (matmul_formats.h)
+// and their exact integer products with activations. matmul_vec_portable.h states the meanings.
+
+#include "kernels/cpu/vec.h"
+
+#if defined(__AVX512F__)
+#include "kernels/cpu/matmul_vec_avx512.h"
+#elif defined(__AVX2__)
+#include "kernels/cpu/matmul_vec_avx2.h"
+#else
+#include "kernels/cpu/matmul_vec_portable.h"
+#endif

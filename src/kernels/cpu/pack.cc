@@ -1,0 +1,184 @@
+// Packs GGUF rows into groups (matmul_formats.h). A row's block becomes eight words of four unsigned quants, one per
+// line; words are folded with whole-word operations, so that packing keeps up with reading a file.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernels/cpu/matmul_formats.h"
+#include "kernels/cpu/matmul_kernels.h"
+
+namespace tessera {
+namespace {
+
+using Words = std::array<uint32_t, kBlockLines>;  // byte i of word j: quant of column 4 j + i
+
+constexpr uint32_t kEachByte = 0x01010101U;
+
+uint32_t load_word(const std::byte* p) {
+  uint32_t word = 0;
+  std::memcpy(&word, p, sizeof(word));
+  return word;
+}
+
+void store_word(std::byte* p, uint32_t word) {
+  std::memcpy(p, &word, sizeof(word));
+}
+
+/// 16 bytes of nibbles: low ones first, then high ones.
+Words nibbles(const std::byte* p) {
+  Words words;
+  for (size_t j = 0; j < 4; ++j) {
+    const uint32_t word = load_word(p + 4 * j);
+    words[j] = word & 0x0F * kEachByte;
+    words[j + 4] = word >> 4 & 0x0F * kEachByte;
+  }
+  return words;
+}
+
+/// Sets bit 4 of column k's quant from bit k of `high`.
+void add_fifth_bits(Words& words, uint32_t high) {
+  for (size_t j = 0; j < kBlockLines; ++j) {
+    const uint32_t four = high >> 4 * j & 0x0F;
+    words[j] |= (four * 0x00204081U & kEachByte) << 4;  // the product puts bit i at bit 8 i
+  }
+}
+
+/// Block b of a row as unsigned quants. `unit`: the GGUF block that holds it; b: index within that block.
+Words unsigned_quants(DType dtype, const std::byte* unit, size_t b) {
+  Words words = {};
+  switch (dtype) {
+    case DType::kQ4_0: return nibbles(unit + 2);
+    case DType::kQ4_1: return nibbles(unit + 4);
+    case DType::kQ5_0:
+      words = nibbles(unit + 6);
+      add_fifth_bits(words, load_word(unit + 2));
+      return words;
+    case DType::kQ5_1:
+      words = nibbles(unit + 8);
+      add_fifth_bits(words, load_word(unit + 4));
+      return words;
+    case DType::kQ8_0:
+      for (size_t j = 0; j < kBlockLines; ++j) {
+        words[j] = load_word(unit + 2 + 4 * j) ^ 0x80 * kEachByte;
+      }
+      return words;
+    case DType::kQ4_K:
+    case DType::kQ5_K: {
+      const std::byte* low = unit + (dtype == DType::kQ4_K ? 16 : 48) + b / 2 * 32;
+      for (size_t j = 0; j < kBlockLines; ++j) {
+        words[j] = load_word(low + 4 * j) >> 4 * (b % 2) & 0x0F * kEachByte;
+        if (dtype == DType::kQ5_K) {
+          words[j] |= (load_word(unit + 16 + 4 * j) >> b & kEachByte) << 4;
+        }
+      }
+      return words;
+    }
+    case DType::kQ6_K: {
+      const std::byte* low = unit + b / 4 * 64 + b % 2 * 32;
+      const std::byte* high = unit + 128 + b / 4 * 32;
+      for (size_t j = 0; j < kBlockLines; ++j) {
+        words[j] = (load_word(low + 4 * j) >> (b % 4 < 2 ? 0 : 4) & 0x0F * kEachByte) |
+                   (load_word(high + 4 * j) >> 2 * (b % 4) & 0x03 * kEachByte) << 4;
+      }
+      return words;
+    }
+    default: CHECK(false);
+  }
+  return words;
+}
+
+/// Writes one row's words of a block into the block's lines. REQUIRES: the lines were zero.
+void store_quants(int bits, const Words& words, size_t row, std::byte* lines) {
+  std::byte* at = lines + 4 * row;
+  if (bits == 8) {
+    for (size_t j = 0; j < kBlockLines; ++j) {
+      store_word(at + j * kLineBytes, words[j]);
+    }
+    return;
+  }
+  for (size_t j = 0; j < 4; ++j) {
+    store_word(at + j * kLineBytes, (words[j] & 0x0F * kEachByte) | (words[j + 4] & 0x0F * kEachByte) << 4);
+  }
+  uint32_t high[2] = {};
+  for (size_t j = 0; j < kBlockLines; ++j) {
+    if (bits == 5) {
+      high[0] |= (words[j] >> 4 & kEachByte) << j;
+    } else if (bits == 6) {
+      high[j / 4] |= (words[j] >> 4 & 0x03 * kEachByte) << 2 * (j % 4);
+    }
+  }
+  for (int line = 4; line < bits; ++line) {
+    store_word(at + line * kLineBytes, high[line - 4]);
+  }
+}
+
+/// The 6-bit scale and minimum of block b of a Q4_K or Q5_K block. packed: its 12 bytes.
+void unpack_scale_min(const std::byte* packed, size_t b, std::byte* scale, std::byte* min) {
+  if (b < 4) {
+    *scale = packed[b] & std::byte{63};
+    *min = packed[b + 4] & std::byte{63};
+  } else {
+    *scale = (packed[b + 4] & std::byte{15}) | (packed[b - 4] >> 6 << 4);
+    *min = packed[b + 4] >> 4 | (packed[b] >> 6 << 4);
+  }
+}
+
+/// Writes what one row contributes to a unit's head. unit: the GGUF block. b: first block's index in a kOffset pair.
+void store_scales(const PackedFormat& format, const std::byte* unit, size_t b, size_t row, std::byte* head) {
+  switch (format.kind) {
+    case ScaleKind::kOffset: std::memcpy(head + 32 * b + 2 * row, unit, 2); return;
+    case ScaleKind::kMin:
+      std::memcpy(head + 2 * row, unit, 2);
+      std::memcpy(head + 32 + 2 * row, unit + 2, 2);
+      return;
+    case ScaleKind::kSuperMin:
+      std::memcpy(head + 2 * row, unit, 2);
+      std::memcpy(head + 32 + 2 * row, unit + 2, 2);
+      for (size_t i = 0; i < 8; ++i) {
+        std::byte* at = head + 64 + 32 * i + row;
+        unpack_scale_min(unit + 4, i, at, at + 16);
+      }
+      return;
+    case ScaleKind::kSuperHalves:
+      for (size_t i = 0; i < 16; ++i) {
+        head[16 * i + row] = unit[192 + i];
+      }
+      std::memcpy(head + 256 + 2 * row, unit + 208, 2);
+      return;
+  }
+}
+
+/// Packs one group; rows.size() <= kGroupRows.
+void pack_group(const PackedFormat& format, int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
+  std::fill_n(dst, format.group_bytes(n_blocks), std::byte{0});
+  const int64_t gguf_blocks = format.super() ? 8 : 1;  // blocks of 32 in one GGUF block
+  const int64_t gguf_bytes = dtype_info(format.dtype).block_bytes;
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const std::byte* unit = rows[row] + b / gguf_blocks * gguf_bytes;
+      const auto within = static_cast<size_t>(b % gguf_blocks);
+      store_quants(format.bits, unsigned_quants(format.dtype, unit, within), row, dst + format.quants_at(b));
+      if (within == 0) {
+        store_scales(format, unit, static_cast<size_t>(b % format.unit_blocks()), row, dst + format.head_at(b));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+uint64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) {
+  const int64_t groups = static_cast<int64_t>(div_up(static_cast<uint64_t>(rows), kGroupRows));
+  return static_cast<uint64_t>(groups * packed_format(dtype)->group_bytes(columns / 32));
+}
+
+void pack_groups(DType dtype, int64_t columns, std::span<const std::byte* const> rows, std::byte* dst) {
+  const PackedFormat& format = *packed_format(dtype);
+  for (size_t r = 0; r < rows.size(); r += kGroupRows) {
+    pack_group(format, columns / 32, rows.subspan(r, std::min<size_t>(kGroupRows, rows.size() - r)), dst);
+    dst += format.group_bytes(columns / 32);
+  }
+}
+
+}  // namespace tessera
