@@ -21,12 +21,13 @@ def program_outcomes(junit):
     """{ctest name: "passed" | "failed" | "skipped"}"""
     outcomes = {}
     for case in xml.parse(junit).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.get("status") == "fail":
-            outcomes[case.get("name")] = "failed"
-        elif case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
-            outcomes[case.get("name")] = "skipped"
-        else:
+        skipped = case.find("skipped")
+        if case.get("status") == "disabled" or (skipped is not None and "SKIP_" in skipped.get("message", "")):
+            outcomes[case.get("name")] = "skipped"  # on purpose: DISABLED, SKIP_RETURN_CODE, SKIP_REGULAR_EXPRESSION
+        elif case.get("status") == "run" and case.find("failure") is None:
             outcomes[case.get("name")] = "passed"
+        else:
+            outcomes[case.get("name")] = "failed"   # also "notrun": no executable, or a fixture failed
     return outcomes
 
 
@@ -98,7 +99,19 @@ def self_test():
             if found != expected:
                 failed += 1
                 print(f"{outcomes} with {reports}: expected {expected}, found {found}")
-    print(f"count_tests self-test: {len(samples) - failed} passed, {failed} failed")
+    with tempfile.TemporaryDirectory() as folder:
+        junit = pathlib.Path(folder) / "junit.xml"
+        junit.write_text(
+            "<testsuite><testcase name='a' status='run'/><testcase name='b' status='fail'><failure message=''/></testcase>"
+            "<testcase name='c' status='notrun'><skipped message='Unable to find executable'/></testcase>"
+            "<testcase name='d' status='notrun'><skipped message='SKIP_RETURN_CODE=77'/></testcase>"
+            "<testcase name='e' status='disabled'/></testsuite>", encoding="utf-8")
+        found = program_outcomes(junit)
+        expected = {"a": "passed", "b": "failed", "c": "failed", "d": "skipped", "e": "skipped"}
+        if found != expected:
+            failed += 1
+            print(f"ctest's report: expected {expected}, found {found}")
+    print(f"count_tests self-test: {len(samples) + 1 - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 

@@ -36,7 +36,7 @@ step() {
         printf 'ok      %4d s\n' $((SECONDS - began))
     else
         printf 'FAILED  %4d s\n' $((SECONDS - began))
-        tail -n 40 "$log" | sed 's/^/    /'
+        grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking)' "$log" | tail -n 40 | sed 's/^/    /'
     fi
     return $status
 }
@@ -55,14 +55,18 @@ build() { cmake --preset "$1" && cmake --build --preset "$1"; }
 
 # run_ctest PRESET: the test programs of a build, each case counted.
 run_ctest() {
-    local preset=$1 counts
+    local preset=$1 status=0 counts
     local results=$logs/$preset
     mkdir -p "$results"
     GTEST_OUTPUT="xml:$results/" step "$preset: test programs" ctest --test-dir "build/$preset" --timeout 900 \
-        --output-on-failure --no-tests=error -j "$(nproc)" --output-junit "$results.junit.xml" || true
+        --output-on-failure --no-tests=error -j "$(nproc)" --output-junit "$results.junit.xml" || status=$?
     if counts=$("$python" scripts/count_tests.py "build/$preset" "$results.junit.xml" "$results"); then
         read -r -a counts <<<"$counts"
         n_passed=$((n_passed + counts[0])) n_failed=$((n_failed + counts[1])) n_skipped=$((n_skipped + counts[2]))
+        if [ $status -ne 0 ] && [ "${counts[1]}" -eq 0 ]; then
+            say "ctest failed although no case did"
+            n_failed=$((n_failed + 1))
+        fi
         printf '    %s: %d passed, %d failed, %d skipped\n' "$preset" "${counts[@]}"
     else
         say "cannot count the cases of the $preset build"
