@@ -5,8 +5,8 @@
   check_rooms.py --self-test plants one violation of each kind in a small tree and sees it found
 
 The table below is the design's; every room may include base, its own files and the standard library. Further rules:
-a backend's folder (device/cpu, kernels/cpu) is known to that backend and to the registry beside it alone; CUDA and
-Vulkan headers stay in device/<backend>/ and kernels/<backend>/; heavy third-party headers stay out of our headers;
+a backend's folder (device/cpu, kernels/cpu) is known to that backend, to the registry beside it, and to the tests of
+device and kernels alone; what is named *_test* is included by tests only; CUDA and Vulkan headers stay in device/<backend>/ and kernels/<backend>/; heavy third-party headers stay out of our headers;
 quoted includes are written from src/ (in tools, bench, tests and fuzz also from the own folder); neither rooms nor
 files include each other in a circle.
 """
@@ -67,6 +67,11 @@ def backend_of(path):
     return parts[1] if is_backend else None
 
 
+def is_test(path):
+    """Whether a file beside the code is a test or a helper of tests."""
+    return "_test" in pathlib.PurePosixPath(path).stem
+
+
 class Tree:
     """All sources below root with their include lines."""
 
@@ -110,7 +115,8 @@ def check_room_include(file, found):
         backend = backend_of(target)
         if backend and backend_of(source) != backend:
             beside = target_room == who and source.count("/") == 1  # the registry beside the backends
-            if not beside:
+            is_tested = who in ("device", "kernels") and is_test(source)
+            if not beside and not is_tested:
                 return f"{target} is private to the {backend} backend"
         allowed = ALLOWED[who]
     if target_room in ("base", who) or target_room in allowed or target in allowed:
@@ -139,6 +145,8 @@ def check_include(tree, file, bracket, target):
         return "public headers include public headers only"
     if is_free or file.startswith("include/"):
         return None
+    if is_test(found) and not is_test(file):
+        return "helpers of tests are for tests"
     if file.startswith("src/") and not found.startswith(("src/", "include/")):
         return f"src/ may not include {found.split('/')[0]}/"
     return check_room_include(file, found)
@@ -210,6 +218,8 @@ GOOD_TREE = {
     "tools/table.h": "",
     "tools/run.cc": '#include "runtime/engine.h"\n#include "table.h"\n#include "base/status.h"\n',
     "tools/inspect.cc": '#include "gguf/gguf.h"\n',
+    "src/kernels/kernel_test_util.h": '#include "device/cpu/cpu_device.h"\n',
+    "src/kernels/cpu/add_test.cc": '#include "kernels/kernel_test_util.h"\n',
     "tests/all_test.cc": '#include "device/cpu/cpu_device.h"\n#include <gtest/gtest.h>\n',
 }
 PLANTED = [  # (file, its text, a part of the complaint)
@@ -218,6 +228,8 @@ PLANTED = [  # (file, its text, a part of the complaint)
     ("src/program/build/bad.cc", '#include "program/lower/lower.h"\n', "program/build may not include program/lower"),
     ("src/program/lower/bad.cc", '#include "device/cpu/cpu_device.h"\n', "private to the cpu backend"),
     ("src/kernels/cuda/bad.cu", '#include "device/cpu/cpu_device.h"\n', "private to the cpu backend"),
+    ("src/kernels/cpu/bad.cc", '#include "kernels/kernel_test_util.h"\n', "for tests"),
+    ("src/memory/bad_test.cc", '#include "device/cpu/cpu_device.h"\n', "private to the cpu backend"),
     ("src/api/bad.cc", '#include "device/device.h"\n', "api may not include device/device.h"),
     ("src/runtime/bad.cc", "#include <vulkan/vulkan.h>\n", "GPU headers"),
     ("src/device/bad.cc", "#include <cuda_runtime.h>\n", "GPU headers"),
