@@ -81,9 +81,12 @@ std::string describe_foreign(std::span<const std::byte> bytes) {
 }
 
 std::string quoted(std::string_view name) {
-  constexpr size_t kMaxShown = 96;
+  constexpr size_t kMaxShown = 96;  // in characters as shown: an escaped byte takes four
   std::string text = "'";
-  for (const char c : name.substr(0, kMaxShown)) {
+  for (const char c : name) {
+    if (text.size() >= kMaxShown) {
+      return text + "…'";
+    }
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte < 0x7F && c != '\'' && c != '\\') {
       text += c;
@@ -91,8 +94,7 @@ std::string quoted(std::string_view name) {
       text += fmt::format("\\x{:02x}", byte);
     }
   }
-  text += name.size() > kMaxShown ? "…'" : "'";
-  return text;
+  return text + "'";
 }
 
 }  // namespace tessera

@@ -127,6 +127,19 @@ TEST_F(GgufFileTest, AFileThatShrinksIsNoticed) {
   EXPECT_THAT(file->check_unchanged().message(), AllOf(HasSubstr("m.gguf"), HasSubstr("now has 100")));
 }
 
+// A sparse file: the length fits into it, yet no real string is longer than 1 GiB.
+TEST_F(GgufFileTest, StringsOfMoreThanAGibibyteAreRefused) {
+  const uint64_t too_long = (1ULL << 30) + 1;
+  const std::string scalar =
+      write("scalar.gguf", RawGguf().header(0, 1).string("k").type(MetaType::kString).number(too_long).str());
+  fs::resize_file(scalar, too_long + 4096);
+  EXPECT_THAT(failure(scalar), AllOf(HasSubstr("the string of key 'k'"), HasSubstr("at most 1073741824")));
+  const std::string array =
+      write("array.gguf", RawGguf().header(0, 1).entry_array("k", MetaType::kString, 1).number(too_long).str());
+  fs::resize_file(array, too_long + 4096);
+  EXPECT_THAT(failure(array), HasSubstr("string 1 of 1 in the array of key 'k'"));
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Split files.
 
