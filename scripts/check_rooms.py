@@ -6,9 +6,10 @@
 
 The table below is the design's; every room may include base, its own files and the standard library. Further rules:
 a backend's folder (device/cpu, kernels/cpu) is known to that backend, to the registry beside it, and to the tests of
-device and kernels alone, but for its list of kernel tables (kernels/cpu/cpu_kernels.h); what is named *_test* is included by tests only; CUDA and Vulkan headers stay in device/<backend>/ and kernels/<backend>/; heavy third-party headers stay out of our headers;
-quoted includes are written from src/ (in tools, bench, tests and fuzz also from the own folder); neither rooms nor
-files include each other in a circle.
+device and kernels alone, but for its list of kernel tables (kernels/cpu/cpu_kernels.h); what is named *_test* is for
+tests; CUDA and Vulkan headers stay in device/<backend>/ and kernels/<backend>/; heavy third-party headers stay out of
+our headers; quoted includes are written from src/ (in tools, bench, tests and fuzz also from the own folder); neither
+rooms nor files include each other in a circle.
 """
 import pathlib
 import re
