@@ -48,7 +48,7 @@ if [ ${#compiled[@]} -gt 0 ]; then
     say "clang-tidy on ${#compiled[@]} files"
     # g++ options that clang does not know are no fault of the source.
     printf '%s\0' "${compiled[@]}" | xargs -0 -n 4 -P "$(nproc)" clang-tidy-19 --quiet -p build/release \
-        --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^$' >&2) ||
+        --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE '^[0-9]+ (warning|error)s?.* (generated|treated)|^\[[0-9/]+\] Processing|^$' >&2) ||
         n_faults=$((n_faults + 1))
 fi
 [ $n_faults -eq 0 ] || die "$n_faults of the checks above found faults"

@@ -82,6 +82,8 @@ check "sizes: the checker finds planted faults" "$python" scripts/size_table.py 
 check "sizes: no file over 1,000 lines" "$python" scripts/size_table.py
 check "counting: crashes and leaks count as failures" "$python" scripts/count_tests.py --self-test
 
+need "models" scripts/fetch_models.sh || true   # tests that need one say so when it is missing
+
 flags_page_is_current() { diff -u docs/flags.md <(build/release/tessera help --markdown); }
 
 for preset in "${presets[@]}"; do
