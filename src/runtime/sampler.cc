@@ -26,7 +26,7 @@ double exp_of_negative(double x) {
     return 0;
   }
   constexpr double kLog2E = 1.4426950408889634;
-  constexpr double kLn2High = 6.93147180369123816490e-01;  // its low 32 bits are 0: k * kLn2High is exact
+  constexpr double kLn2High = 6.93147180369123816490e-01;  // 21 low bits are 0: k * kLn2High is exact
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kEven[] = {1.0, 1.0 / 2, 1.0 / 24, 1.0 / 720, 1.0 / 40320, 1.0 / 3628800, 1.0 / 479001600};
   constexpr double kOdd[] = {1.0, 1.0 / 6, 1.0 / 120, 1.0 / 5040, 1.0 / 362880, 1.0 / 39916800, 1.0 / 6227020800};
