@@ -6,11 +6,18 @@
 
 #include "base/check.h"
 #include "device/cpu/cpu_launch.h"
+#include "kernels/cpu/attention_body.h"
 #include "kernels/cpu/cache_types.h"
 #include "kernels/cpu/rows.h"
 #include "tensor/quants.h"
 
 namespace tessera {
+namespace avx2 {
+KernelBody attention;
+}
+namespace avx512 {
+KernelBody attention;
+}
 namespace {
 
 /// The readable reference: one query head of one token at a time, in double, keys in ascending order.
@@ -73,10 +80,11 @@ void attention_scalar(void* launch, const void* raw_args, const LaunchSizes& siz
 
 }  // namespace
 
-void append_attention_rows(CpuKernelSet /*set*/, CpuIsa /*isa*/, std::vector<KernelRow>& rows) {
+void append_attention_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows) {
+  const KernelFn fast = pick_kernel(isa, portable::attention, avx2::attention, avx512::attention);
   for (const DType k : kCacheTypes) {
     for (const DType v : kCacheTypes) {
-      rows.push_back({Op::kAttention, k, v, attention_scalar});
+      rows.push_back({Op::kAttention, k, v, set == CpuKernelSet::kScalar ? attention_scalar : fast});
     }
   }
 }

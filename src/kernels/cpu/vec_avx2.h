@@ -7,6 +7,9 @@
 
 namespace tessera::avx2 {
 
+/// Running vectors that a loop keeps in registers and some operands.
+inline constexpr int kAccumulators = 4;
+
 struct F32x16 {
   __m256 lo, hi;  // lanes 0 - 7, 8 - 15
 };

@@ -7,6 +7,9 @@
 
 namespace tessera::avx512 {
 
+/// Running vectors that a loop keeps in registers and some operands.
+inline constexpr int kAccumulators = 16;
+
 struct F32x16 {
   __m512 v;
 };

@@ -10,6 +10,9 @@
 
 namespace tessera::portable {
 
+/// Running vectors that a loop keeps in registers; any number here.
+inline constexpr int kAccumulators = 16;
+
 struct F32x16 {
   float v[16];
 };

@@ -1,0 +1,1 @@
+#include "kernels/cpu/attention_body.h"  // defines avx2::attention

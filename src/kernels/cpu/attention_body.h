@@ -1,0 +1,402 @@
+#pragma once
+// attention of the fast set (kernels/ops/attention.h), compiled once per instruction set (see vec.h).
+//
+// A work item is one KV head and some of its query rows (pairs of token and repetition). Rows of one sequence walk its
+// pages together: each page's keys and values become float32 once, whatever their type, and serve all rows. Which rows
+// meet in an item changes no bits: every row has its own order of operations, fixed by its position and window:
+//   per block of 32 keys: dots in the lane order of summation.h; the 32 exponentials join 16 running sums (lane i takes
+//   keys i and i + 16); values join by one fma per key, keys ascending. Ranges merge the same way.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "device/cpu/cpu_launch.h"
+#include "device/device.h"
+#include "kernels/cpu/attention_page.h"
+#include "kernels/cpu/vec_math.h"
+#include "kernels/ops/attention.h"
+
+namespace tessera::TESSERA_ISA {
+
+/// Query rows of one work item: scratch stays within the first-level cache for small heads.
+inline constexpr int64_t kMaxAttentionRows = 32;
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+/// A softmax in progress: sums are relative to exp(max).
+struct SoftmaxState {
+  float max = kMinusInfinity;
+  float lanes[16] = {};     // sums of exponentials
+  float* values = nullptr;  // [v_padded] f32, weighted values
+};
+
+struct AttentionRow {
+  int64_t token = 0;
+  int64_t head = 0;      // query head on this device
+  int64_t first = 0;     // first visible position
+  int64_t position = 0;  // last visible position
+  SoftmaxState range;    // the current range
+  SoftmaxState total;    // the ranges before it
+  // Visible keys of the current block, empty when begin >= end.
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+/// Everything an item works in; on the thread's stack (about 330 KiB).
+struct AttentionScratch {
+  alignas(64) float q[kMaxAttentionRows * kAttentionMaxDim];             // [rows, k_padded]
+  alignas(64) float range_values[kMaxAttentionRows * kAttentionMaxDim];  // [rows, v_padded]
+  alignas(64) float total_values[kMaxAttentionRows * kAttentionMaxDim];  // [rows, v_padded]
+  alignas(64) float keys[kPageTokens * kAttentionMaxDim];                // [32, k_padded]
+  alignas(64) float values[kPageTokens * kAttentionMaxDim];              // [32, v_padded]
+  alignas(64) float scores[kMaxAttentionRows * kPageTokens];             // [rows, 32]; after the softmax, weights
+  AttentionRow rows[kMaxAttentionRows];
+};
+
+inline float exp_of(float x) {
+  float lanes[16];
+  store(lanes, exp(splat(x)));
+  return lanes[0];
+}
+
+/// y = y * factor. y: [n] f32, n a multiple of 16.
+inline void scale_values(float* y, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) {
+    store(y + i, load(y + i) * splat(factor));
+  }
+}
+
+/// Scores of kRows rows against the block's keys [begin, end): scores[r * 32 + j] = q_r . k_j. Whole groups of keys are
+/// computed; what lies outside the range is masked later. q: [kRows, dim] f32, dim a multiple of 16.
+template <int kRows>
+inline void score_rows(const float* q, const BlockRows& keys, int64_t dim, int64_t begin, int64_t end, float* scores) {
+  constexpr int kKeys = 16 / kRows;             // one sum_each() serves kRows x kKeys dots
+  constexpr int kStep = kAccumulators / kRows;  // keys at once in registers
+  for (int64_t key = begin / kKeys * kKeys; key < end; key += kKeys) {
+    F32x16 dots[16];
+    for (int step = 0; step < kKeys; step += kStep) {
+      F32x16 sums[kRows][kStep];
+      for (auto& row : sums) {
+        for (F32x16& s : row) {
+          s = zero();
+        }
+      }
+      for (int64_t i = 0; i < dim; i += 16) {
+        F32x16 k[kStep];
+        for (int j = 0; j < kStep; ++j) {
+          k[j] = load(keys.row(key + step + j) + i);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const F32x16 x = load(q + r * dim + i);
+          for (int j = 0; j < kStep; ++j) {
+            sums[r][j] = fma(x, k[j], sums[r][j]);
+          }
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (int j = 0; j < kStep; ++j) {
+          dots[r * kKeys + step + j] = sums[r][j];
+        }
+      }
+    }
+    float out[16];
+    store(out, sum_each(dots));
+    for (int r = 0; r < kRows; ++r) {
+      std::memcpy(scores + r * kPageTokens + key, out + r * kKeys, kKeys * sizeof(float));
+    }
+  }
+}
+
+/// Turns a row's scores of a block into weights and moves its range on; keys outside [begin, end) get weight 0.
+inline void softmax_block(const AttentionArgs& args, AttentionRow& row, float* scores, int64_t v_padded) {
+  F32x16 s0 = load(scores) * splat(args.scale);
+  F32x16 s1 = load(scores + 16) * splat(args.scale);
+  if (args.softcap > 0) {
+    s0 = softcap(s0, args.softcap);
+    s1 = softcap(s1, args.softcap);
+  }
+  s0 = select_range(s0, splat(kMinusInfinity), row.begin, row.end);
+  s1 = select_range(s1, splat(kMinusInfinity), row.begin - 16, row.end - 16);
+  SoftmaxState& range = row.range;
+  const float block_max = max_lane(max(s0, s1));
+  const float new_max = range.max > block_max ? range.max : block_max;
+  // A factor of exactly 1 changes nothing and is skipped.
+  const float decay = new_max == range.max ? 1.0F : exp_of(range.max - new_max);
+  range.max = new_max;
+  const F32x16 w0 = exp(s0 - splat(new_max));
+  const F32x16 w1 = exp(s1 - splat(new_max));
+  store(scores, w0);
+  store(scores + 16, w1);
+  store(range.lanes, fma(load(range.lanes), splat(decay), w0 + w1));
+  if (decay != 1.0F) {
+    scale_values(range.values, decay, v_padded);
+  }
+}
+
+/// sums[r][c] += weight[r][j] * value[j][c] for keys j in [begin, end) and kColumns vectors of columns from `column`.
+template <int kRows, int kColumns>
+inline void add_value_columns(const float* weights, const BlockRows& values, int64_t begin, int64_t end, float* sums,
+                              int64_t v_padded, int64_t column) {
+  F32x16 total[kRows][kColumns];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) {
+      total[r][c] = load(sums + r * v_padded + column + c * 16);
+    }
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    F32x16 value[kColumns];
+    for (int c = 0; c < kColumns; ++c) {
+      value[c] = load(values.row(j) + column + c * 16);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const F32x16 weight = splat(weights[r * kPageTokens + j]);
+      for (int c = 0; c < kColumns; ++c) {
+        total[r][c] = fma(weight, value[c], total[r][c]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) {
+      store(sums + r * v_padded + column + c * 16, total[r][c]);
+    }
+  }
+}
+
+/// The same over all columns from `column`, as many at once as registers hold.
+template <int kRows, int kColumns = kAccumulators / kRows>
+inline void add_values(const float* weights, const BlockRows& values, int64_t begin, int64_t end, float* sums,
+                       int64_t v_padded, int64_t column = 0) {
+  for (; column + kColumns * 16 <= v_padded; column += kColumns * 16) {
+    add_value_columns<kRows, kColumns>(weights, values, begin, end, sums, v_padded, column);
+  }
+  if constexpr (kColumns > 1) {
+    if (column < v_padded) {
+      add_values<kRows, kColumns / 2>(weights, values, begin, end, sums, v_padded, column);
+    }
+  }
+}
+
+/// Four rows at once over the keys that all of them see; the keys before and after row by row, so that each row meets
+/// its own keys only, in ascending order.
+inline void add_values_of_four(const AttentionRow* rows, const float* weights, const BlockRows& values, float* sums,
+                               int64_t v_padded) {
+  int64_t begin = 0;
+  int64_t end = kPageTokens;
+  for (int r = 0; r < 4; ++r) {
+    begin = std::max(begin, rows[r].begin);
+    end = std::min(end, rows[r].end);
+  }
+  if (begin >= end) {  // nothing in common: the second half below does all
+    begin = end = 0;
+  }
+  for (int r = 0; r < 4; ++r) {
+    if (rows[r].begin < begin) {
+      add_values<1>(weights + r * kPageTokens, values, rows[r].begin, begin, sums + r * v_padded, v_padded);
+    }
+  }
+  if (begin < end) {
+    add_values<4>(weights, values, begin, end, sums, v_padded);
+  }
+  for (int r = 0; r < 4; ++r) {
+    const int64_t rest = std::max(end, rows[r].begin);
+    if (rest < rows[r].end) {
+      add_values<1>(weights + r * kPageTokens, values, rest, rows[r].end, sums + r * v_padded, v_padded);
+    }
+  }
+}
+
+/// Adds one softmax to another: total and part become relative to the larger maximum. `part` starts anew.
+inline void merge_softmax(SoftmaxState& total, SoftmaxState& part, int64_t v_padded) {
+  const float new_max = total.max > part.max ? total.max : part.max;
+  const F32x16 total_factor = splat(exp_of(total.max - new_max));
+  const F32x16 part_factor = splat(exp_of(part.max - new_max));
+  total.max = new_max;
+  part.max = kMinusInfinity;
+  const auto merge = [&](float* into, float* from, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) {
+      store(into + i, fma(load(into + i), total_factor, load(from + i) * part_factor));
+      store(from + i, zero());
+    }
+  };
+  merge(total.lanes, part.lanes, 16);
+  merge(total.values, part.values, v_padded);
+}
+
+/// Ends the current range of every row that has seen keys in it.
+inline void merge_ranges(AttentionRow* rows, int64_t n_rows, int64_t v_padded) {
+  for (int64_t r = 0; r < n_rows; ++r) {
+    if (rows[r].range.max != kMinusInfinity) {
+      merge_softmax(rows[r].total, rows[r].range, v_padded);
+    }
+  }
+}
+
+/// One block of keys for all rows that see some of it.
+inline void attend_block(const AttentionArgs& args, AttentionScratch& scratch, const BlockRows& keys,
+                         const BlockRows& values, int64_t n_rows, int64_t first_key, int64_t last_key) {
+  const int64_t k_padded = padded_dim(args.format.k_dim);
+  const int64_t v_padded = padded_dim(args.format.v_dim);
+  const auto sees = [&](int64_t r) { return scratch.rows[r].begin < scratch.rows[r].end; };
+  for (int64_t r = 0; r < n_rows;) {
+    if (!sees(r)) {
+      ++r;
+      continue;
+    }
+    int64_t n = 1;  // rows r .. r + n see this block
+    while (n < 4 && r + n < n_rows && sees(r + n)) {
+      ++n;
+    }
+    const float* q = scratch.q + r * k_padded;
+    float* scores = scratch.scores + r * kPageTokens;
+    float* sums = scratch.range_values + r * v_padded;
+    if (n == 4) {
+      score_rows<4>(q, keys, k_padded, first_key, last_key, scores);
+    } else {
+      n = n >= 2 ? 2 : 1;
+      (n == 2 ? score_rows<2> : score_rows<1>)(q, keys, k_padded, first_key, last_key, scores);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      softmax_block(args, scratch.rows[r + i], scores + i * kPageTokens, v_padded);
+    }
+    if (n == 4) {
+      add_values_of_four(scratch.rows + r, scores, values, sums, v_padded);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        const AttentionRow& row = scratch.rows[r + i];
+        add_values<1>(scores + i * kPageTokens, values, row.begin, row.end, sums + i * v_padded, v_padded);
+      }
+    }
+    r += n;
+  }
+}
+
+/// Fills the rows' visible keys of a block and returns their union.
+inline CpuShare visible_keys(AttentionRow* rows, int64_t n_rows, int64_t block) {
+  CpuShare all{kPageTokens, 0};
+  for (int64_t r = 0; r < n_rows; ++r) {
+    rows[r].begin = std::max<int64_t>(0, rows[r].first - block * kPageTokens);
+    rows[r].end = std::min(kPageTokens, rows[r].position + 1 - block * kPageTokens);
+    if (rows[r].begin < rows[r].end) {
+      all = {std::min(all.begin, rows[r].begin), std::max(all.end, rows[r].end)};
+    }
+  }
+  return all;
+}
+
+/// All blocks of one sequence for n_rows rows of scratch.
+inline void attend_sequence(const AttentionArgs& args, const KvPanel& panel, int64_t kv_head, AttentionScratch& scratch,
+                            int64_t n_rows) {
+  const PageReader reader(args.format, panel, kv_head);
+  const int64_t v_padded = padded_dim(args.format.v_dim);
+  const int32_t* pages = args.page_table + args.seq_rows[scratch.rows[0].token] * args.page_table_stride;
+  int64_t first = scratch.rows[0].first;
+  int64_t last = scratch.rows[0].position;
+  for (int64_t r = 1; r < n_rows; ++r) {
+    first = std::min(first, scratch.rows[r].first);
+    last = std::max(last, scratch.rows[r].position);
+  }
+  constexpr int64_t kRangeBlocks = kAttentionRange / kPageTokens;
+  for (int64_t block = first / kPageTokens; block <= last / kPageTokens; ++block) {
+    const CpuShare visible = visible_keys(scratch.rows, n_rows, block);
+    if (visible.begin < visible.end) {
+      const BlockRows keys = reader.keys(pages[block], visible.begin, visible.end, scratch.keys);
+      const BlockRows values = reader.values(pages[block], visible.begin, visible.end, scratch.values);
+      attend_block(args, scratch, keys, values, n_rows, visible.begin, visible.end);
+    }
+    if (block % kRangeBlocks == kRangeBlocks - 1) {
+      merge_ranges(scratch.rows, n_rows, v_padded);
+    }
+  }
+  merge_ranges(scratch.rows, n_rows, v_padded);
+}
+
+/// Prepares row r of scratch for (token, head).
+inline void start_row(const AttentionArgs& args, AttentionScratch& scratch, int64_t r, int64_t token, int64_t head) {
+  const int64_t k_padded = padded_dim(args.format.k_dim);
+  const int64_t v_padded = padded_dim(args.format.v_dim);
+  AttentionRow& row = scratch.rows[r];
+  row = {};
+  row.token = token;
+  row.head = head;
+  row.position = args.positions[token];
+  row.first = args.window > 0 ? std::max<int64_t>(0, row.position - args.window + 1) : 0;
+  row.range.values = scratch.range_values + r * v_padded;
+  row.total.values = scratch.total_values + r * v_padded;
+  std::memset(row.range.values, 0, static_cast<size_t>(v_padded) * sizeof(float));
+  std::memset(row.total.values, 0, static_cast<size_t>(v_padded) * sizeof(float));
+  const float* q = args.q + token * args.q_stride + head * args.format.k_dim;
+  for (int64_t i = 0; i < k_padded; i += 16) {
+    store(scratch.q + r * k_padded + i, load_n(q + i, args.format.k_dim - i));
+  }
+}
+
+/// Adds the sink's exponential to the denominator and writes the row's result.
+inline void finish_row(const AttentionArgs& args, const AttentionRow& row) {
+  float max = row.total.max;
+  float factor = 1;
+  float denominator = sum(load(row.total.lanes));
+  if (args.sinks != nullptr) {
+    const float sink = args.sinks[row.head];
+    max = max > sink ? max : sink;
+    factor = exp_of(row.total.max - max);
+    denominator = denominator * factor + exp_of(sink - max);
+  }
+  const F32x16 inverse = splat(factor / denominator);
+  float* out = args.out + row.token * args.out_stride + row.head * args.format.v_dim;
+  for (int64_t i = 0; i < args.format.v_dim; i += 16) {
+    store_n(out + i, load(row.total.values + i) * inverse, args.format.v_dim - i);
+  }
+}
+
+/// Query rows [begin, end) of one KV head; row r is token r / n_rep, repetition r % n_rep.
+inline void attend_rows(const AttentionArgs& args, const KvPanel& panel, int64_t kv_head, int64_t begin, int64_t end,
+                        AttentionScratch& scratch) {
+  for (int64_t r = begin; r < end;) {
+    const int32_t sequence = args.seq_rows[r / args.n_rep];
+    int64_t n = 0;
+    for (; r + n < end && args.seq_rows[(r + n) / args.n_rep] == sequence; ++n) {
+      const int64_t head = (panel.kv_head_begin + kv_head) * args.n_rep + (r + n) % args.n_rep;
+      start_row(args, scratch, n, (r + n) / args.n_rep, head);
+    }
+    attend_sequence(args, panel, kv_head, scratch, n);
+    for (int64_t i = 0; i < n; ++i) {
+      finish_row(args, scratch.rows[i]);
+    }
+    r += n;
+  }
+}
+
+void attention(void* launch_ptr, const void* raw_args, const LaunchSizes& sizes) {
+  const auto& args = *static_cast<const AttentionArgs*>(raw_args);
+  CHECK(args.format.k_dim <= kAttentionMaxDim && args.format.v_dim <= kAttentionMaxDim);
+  const auto& launch = *static_cast<const CpuLaunch*>(launch_ptr);
+  int64_t n_kv_heads = 0;
+  for (const KvPanel& panel : args.panels) {
+    n_kv_heads += panel.n_kv_heads;
+  }
+  const int64_t n_rows = sizes.n_tokens * args.n_rep;
+  if (n_rows == 0 || n_kv_heads == 0) {
+    return;
+  }
+  // As many rows per item as scratch holds, but no fewer items than threads.
+  const int64_t fair = std::max<int64_t>(1, n_rows * n_kv_heads / launch.n_threads);
+  const int64_t n_blocks = static_cast<int64_t>(
+      div_up(static_cast<uint64_t>(n_rows), static_cast<uint64_t>(std::min(fair, kMaxAttentionRows))));
+  AttentionScratch scratch;
+  std::memset(scratch.keys, 0, sizeof(scratch.keys));
+  // Later tokens see more keys, so threads take turns; the heads of one block of rows cost the same.
+  for (int64_t item = launch.thread; item < n_blocks * n_kv_heads; item += launch.n_threads) {
+    const int64_t block = item / n_kv_heads;
+    int64_t kv_head = item % n_kv_heads;
+    const KvPanel* panel = args.panels.data();
+    for (; kv_head >= panel->n_kv_heads; ++panel) {
+      kv_head -= panel->n_kv_heads;
+    }
+    attend_rows(args, *panel, kv_head, n_rows * block / n_blocks, n_rows * (block + 1) / n_blocks, scratch);
+  }
+}
+
+}  // namespace tessera::TESSERA_ISA
