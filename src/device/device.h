@@ -31,8 +31,8 @@ struct LaunchSizes {
 /// op's argument struct from kernels/ops/. The kernel reads `args` only while it runs.
 using KernelFn = void (*)(void* backend, const void* args, const LaunchSizes& sizes);
 
-/// How many rows a row-wise copy moves: fixed, or one per token / output of the batch.
-enum class RowCount : uint8_t { kFixed, kTokens, kOutputs };
+/// How many rows a row-wise copy moves: fixed, or one per token, output or sequence of the batch.
+enum class RowCount : uint8_t { kFixed, kTokens, kOutputs, kSeqs };
 
 /// A rectangle of bytes to copy. Row pitches and widths in bytes.
 struct CopyArgs {

@@ -35,7 +35,8 @@ int64_t cut_unit_groups(std::span<const ColumnCut> columns) {
 
 AxisCuts make_axis_cuts(int64_t n_groups, int64_t unit_groups, int n_cuts, int layer) {
   CHECK(n_cuts >= 1 && n_cuts <= kMaxCuts && n_groups >= 0 && unit_groups >= 1);
-  const int64_t n_units = static_cast<int64_t>(div_up(static_cast<uint64_t>(n_groups), static_cast<uint64_t>(unit_groups)));
+  const int64_t n_units =
+      static_cast<int64_t>(div_up(static_cast<uint64_t>(n_groups), static_cast<uint64_t>(unit_groups)));
   const int64_t base = n_units / n_cuts;
   const int64_t extra = n_units % n_cuts;
   AxisCuts cuts;

@@ -1,0 +1,13 @@
+// llama: also Llama 2/3, Mistral, SmolLM2 and their kin. Rope over adjacent pairs; optional biases, rope_freqs and
+// attention.scale. Facts: gguf-facts 2.4, 2.6.
+
+#include "models/plain_transformer.h"
+
+namespace tessera {
+namespace {
+
+const ArchitectureRegistration kRegistration{
+    "llama", [](const GgufFile& file) { return build_plain_transformer(file, {.neox = false, .qk_norm = false}); }};
+
+}  // namespace
+}  // namespace tessera

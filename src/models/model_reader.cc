@@ -1,0 +1,261 @@
+#include "models/model_reader.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tensor/quants.h"
+
+namespace tessera {
+namespace {
+
+// Scales of the activations that a quantiser saw; the reference engine loads them for formats that quantise
+// activations statically, and no product of ours does.
+bool is_advisory(std::string_view name) { return name.ends_with(".input_scale"); }
+
+}  // namespace
+
+ModelReader::ModelReader(const GgufFile& file) : file_(file), used_(file.tensors().size(), false) {
+  arch_ = std::string(take(file.metadata().get_string("general.architecture"), std::string_view()));
+  n_layer_ = integer("block_count");
+  n_embd_ = integer("embedding_length");
+  if (n_layer_ < 1 || n_layer_ > Metadata::kMaxLayers || n_embd_ < 1 || n_embd_ > (1 << 20)) {
+    fail(ErrorCode::kInvalidData,
+         fmt::format("{} layers of width {} is not a model this can be", n_layer_, n_embd_));
+    n_layer_ = 0;
+  }
+  table_.layers.resize(static_cast<size_t>(n_layer_));
+}
+
+template <typename T>
+T ModelReader::take(Result<T> result, T fallback) {
+  if (result.ok()) {
+    return std::move(result).value();
+  }
+  if (error_.ok()) {
+    error_ = result.status();
+  }
+  return fallback;
+}
+
+std::string ModelReader::full_key(std::string_view key) const { return fmt::format("{}.{}", arch_, key); }
+
+bool ModelReader::has(std::string_view key) const { return file_.metadata().has(full_key(key)); }
+
+const MetaValue* ModelReader::find(std::string_view key) const { return file_.metadata().find(full_key(key)); }
+
+int64_t ModelReader::integer(std::string_view key) {
+  return static_cast<int64_t>(take(file_.metadata().get_u32(full_key(key)), uint32_t{0}));
+}
+
+int64_t ModelReader::integer(std::string_view key, int64_t fallback) { return has(key) ? integer(key) : fallback; }
+
+float ModelReader::number(std::string_view key) { return take(file_.metadata().get_f32(full_key(key)), 0.0F); }
+
+float ModelReader::number(std::string_view key, float fallback) { return has(key) ? number(key) : fallback; }
+
+std::vector<int64_t> ModelReader::per_layer(std::string_view key) {
+  const auto n = static_cast<uint32_t>(n_layer_);
+  const std::vector<uint32_t> values =
+      take(file_.metadata().get_u32_per_layer(full_key(key), n), std::vector<uint32_t>(n, 0));
+  return {values.begin(), values.end()};
+}
+
+std::vector<int64_t> ModelReader::per_layer(std::string_view key, int64_t fallback) {
+  return has(key) ? per_layer(key) : std::vector<int64_t>(static_cast<size_t>(n_layer_), fallback);
+}
+
+std::vector<uint8_t> ModelReader::flags_per_layer(std::string_view key) {
+  const auto n = static_cast<uint32_t>(n_layer_);
+  return take(file_.metadata().get_bool_per_layer(full_key(key), n), std::vector<uint8_t>(n, 0));
+}
+
+void ModelReader::fail(ErrorCode code, std::string message) {
+  if (error_.ok()) {
+    error_ = Status(code, std::move(message));
+  }
+}
+
+int32_t ModelReader::source(const std::string& name, bool required) {
+  const TensorInfo* info = file_.find(name);
+  if (info == nullptr) {
+    if (required) {
+      fail(ErrorCode::kInvalidData, fmt::format("tensor {} is missing", name));
+    }
+    return -1;
+  }
+  const auto index = static_cast<size_t>(info - file_.tensors().data());
+  used_[index] = true;
+  return static_cast<int32_t>(index);
+}
+
+TensorIndex ModelReader::add(TensorSpec spec) {
+  table_.tensors.push_back(std::move(spec));
+  return static_cast<TensorIndex>(table_.tensors.size() - 1);
+}
+
+TensorIndex ModelReader::embedding() {
+  const int32_t index = source("token_embd.weight", true);
+  if (index < 0) {
+    return kNoTensor;
+  }
+  const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
+  if (info.n_dims != 2 || info.dims[0] != static_cast<uint64_t>(n_embd_) || info.dims[1] == 0 ||
+      info.dims[1] > (1U << 24)) {
+    fail(ErrorCode::kInvalidData,
+         fmt::format("tensor {} is {} x {}, wanted {} columns", info.name, info.dims[0], info.dims[1], n_embd_));
+    return kNoTensor;
+  }
+  table_.n_vocab = static_cast<int64_t>(info.dims[1]);
+  TensorSpec spec;
+  spec.name = info.name;
+  spec.dtype = info.dtype;
+  spec.rows = table_.n_vocab;
+  spec.columns = n_embd_;
+  spec.tile = TileKind::kHost;
+  spec.source = index;
+  return add(std::move(spec));
+}
+
+Weight ModelReader::head() {
+  const bool tied = file_.find("output.weight") == nullptr;
+  return weight(tied ? "token_embd" : "output", table_.n_vocab, n_embd_,
+                {TileKind::kHead, -1, CutRule::rows(CutAxis::kHead, 1)});
+}
+
+TensorIndex ModelReader::add_vector(const std::string& name, int64_t n, bool required) {
+  const int32_t index = source(name, required);
+  if (index < 0) {
+    return kNoTensor;
+  }
+  const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
+  if (info.n_elems != static_cast<uint64_t>(n) || info.dims[0] != static_cast<uint64_t>(n)) {
+    fail(ErrorCode::kInvalidData,
+         fmt::format("tensor {} has {} elements in rows of {}, wanted {}", name, info.n_elems, info.dims[0], n));
+    return kNoTensor;
+  }
+  TensorSpec spec;
+  spec.name = name;
+  spec.dtype = info.dtype;
+  spec.columns = n;
+  spec.source = index;
+  return add(std::move(spec));
+}
+
+TensorIndex ModelReader::vector(const std::string& name, int64_t n) { return add_vector(name, n, true); }
+
+TensorIndex ModelReader::optional_vector(const std::string& name, int64_t n) { return add_vector(name, n, false); }
+
+Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot) {
+  const std::string name = stem + ".weight";
+  const int32_t index = source(name, true);
+  if (index < 0) {
+    return {};
+  }
+  const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
+  if (info.n_elems != info.dims[0] * info.dims[1] || info.dims[0] != static_cast<uint64_t>(columns) ||
+      info.dims[1] != static_cast<uint64_t>(rows)) {
+    fail(ErrorCode::kInvalidData,
+         fmt::format("tensor {} is [{}, {}], wanted [{}, {}]", name, info.dims[0], info.dims[1], columns, rows));
+    return {};
+  }
+  TensorSpec spec;
+  spec.name = name;
+  spec.dtype = info.dtype;
+  spec.rows = rows;
+  spec.columns = columns;
+  spec.tile = slot.tile;
+  spec.layer = slot.layer;
+  spec.cut = slot.cut;
+  spec.source = index;
+  Weight result;
+  result.weight = add(std::move(spec));
+  result.scale = optional_vector(stem + ".scale", 1);
+  result.bias = optional_vector(stem + ".bias", rows);
+  return result;
+}
+
+TensorIndex ModelReader::constant(std::string name, std::vector<float> values) {
+  TensorSpec spec;
+  spec.name = std::move(name);
+  spec.columns = static_cast<int64_t>(values.size());
+  spec.constant = std::move(values);
+  return add(std::move(spec));
+}
+
+RopeParams ModelReader::rope_params(int64_t head_dim) {
+  RopeParams params;
+  params.n_rot = integer("rope.dimension_count", head_dim);
+  params.freq_base = number("rope.freq_base", params.freq_base);
+  const std::string_view type = take(file_.metadata().get_string(full_key("rope.scaling.type"), ""), std::string_view());
+  params.factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
+  if (type == "yarn") {
+    params.scaling = RopeScaling::kYarn;
+  } else if (type == "linear" || (type.empty() && params.factor > 0)) {
+    params.scaling = RopeScaling::kLinear;
+  } else if (!type.empty() && type != "none") {
+    fail(ErrorCode::kUnsupported, fmt::format("rope scaling '{}' is not supported", type));
+  }
+  params.original_context = integer("rope.scaling.original_context_length", integer("context_length", 0));
+  params.ext_factor = number("rope.scaling.yarn_ext_factor", params.ext_factor);
+  params.attn_factor =
+      number("rope.scaling.attn_factor", 1) * number("rope.scaling.yarn_attn_factor", 1);
+  params.beta_fast = number("rope.scaling.yarn_beta_fast", params.beta_fast);
+  params.beta_slow = number("rope.scaling.yarn_beta_slow", params.beta_slow);
+  params.yarn_log_multiplier = number("rope.scaling.yarn_log_multiplier", 0);
+  const Status sound = check_rope(params);
+  if (!sound.ok()) {
+    fail(sound.code(), sound.message());
+    params = RopeParams{};
+    params.n_rot = 2;
+    return params;
+  }
+  if (params.n_rot > head_dim) {
+    fail(ErrorCode::kInvalidData,
+         fmt::format("{} is {}, more than a head's {}", full_key("rope.dimension_count"), params.n_rot, head_dim));
+    params.n_rot = 2;
+  }
+  const int32_t factors = source("rope_freqs.weight", false);
+  if (factors >= 0) {
+    const TensorInfo& info = file_.tensors()[static_cast<size_t>(factors)];
+    if (info.n_elems != static_cast<uint64_t>(params.n_rot / 2) || info.dims[0] != info.n_elems) {
+      fail(ErrorCode::kInvalidData, fmt::format("tensor {} has {} elements, wanted {}", info.name, info.n_elems,
+                                                params.n_rot / 2));
+    } else {
+      params.freq_factors.resize(info.n_elems);
+      dequantize_row(info.dtype, file_.data(info).data(), params.freq_factors.data(),
+                     static_cast<int64_t>(info.n_elems));
+    }
+  }
+  return params;
+}
+
+Status ModelReader::finish() const {
+  TRY(error_);
+  for (size_t i = 0; i < used_.size(); ++i) {
+    const TensorInfo& info = file_.tensors()[i];
+    if (!used_[i] && !is_advisory(info.name)) {
+      return {ErrorCode::kUnsupported,
+              fmt::format("tensor {} is not one that architecture '{}' knows here; running without it would be wrong",
+                          info.name, arch_)};
+    }
+  }
+  return {};
+}
+
+ModelInfo ModelReader::info() const {
+  const Metadata& meta = file_.metadata();
+  ModelInfo info;
+  info.architecture = arch_;
+  const auto name = meta.get_string("general.name", "");
+  info.name = name.ok() ? std::string(*name) : "";
+  info.n_layer = n_layer_;
+  info.n_embd = n_embd_;
+  info.n_vocab = table_.n_vocab;
+  const auto n_ctx = meta.get_u32(full_key("context_length"), 0);
+  info.n_ctx_train = n_ctx.ok() ? *n_ctx : 0;
+  info.n_kv_head = table_.layers.empty() ? 0 : table_.layers[0].n_kv_heads;
+  return info;
+}
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#pragma once
+// ModelReader: how an architecture file reads hyper-parameters and tensors.
+//
+// Keys are given without the `<architecture>.` prefix. The first mistake (missing key, wrong type, missing tensor, wrong
+// shape) is remembered and every later call returns a harmless value, so that architecture files read as straight code;
+// finish() returns that mistake. A tensor that nothing asked for is a mistake too.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+#include "models/architecture.h"
+#include "models/rope_scaling.h"
+#include "program/build/program.h"
+#include "tensor/tensor_table.h"
+
+namespace tessera {
+
+/// Where a weight lives and how it is cut.
+struct TileSlot {
+  TileKind tile = TileKind::kReplica;
+  int32_t layer = -1;
+  CutRule cut;
+};
+
+class ModelReader {
+ public:
+  explicit ModelReader(const GgufFile& file);
+
+  // Hyper-parameters. The forms with a fallback accept a missing key.
+  int64_t integer(std::string_view key);
+  int64_t integer(std::string_view key, int64_t fallback);
+  float number(std::string_view key);
+  float number(std::string_view key, float fallback);
+  bool has(std::string_view key) const;
+  /// The key's value as it lies in the file, or null.
+  const MetaValue* find(std::string_view key) const;
+  /// One value per layer, from a scalar or an array.
+  std::vector<int64_t> per_layer(std::string_view key);
+  std::vector<int64_t> per_layer(std::string_view key, int64_t fallback);
+  std::vector<uint8_t> flags_per_layer(std::string_view key);
+
+  int64_t n_layer() const { return n_layer_; }
+  int64_t n_embd() const { return n_embd_; }
+
+  /// The token embedding table, read on the host. Sets the vocabulary's size from its rows.
+  TensorIndex embedding();
+  /// output.weight, or the embedding table where the file has none (tied), with scale and bias.
+  Weight head();
+
+  /// A vector of n floats that every device holds.
+  TensorIndex vector(const std::string& name, int64_t n);
+  /// The same, or kNoTensor where the file has none.
+  TensorIndex optional_vector(const std::string& name, int64_t n);
+  /// `stem`.weight [rows, columns] with `stem`.scale and `stem`.bias where the file has them.
+  Weight weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot);
+  /// A vector that the model computes itself.
+  TensorIndex constant(std::string name, std::vector<float> values);
+
+  /// Rope frequencies as the file's keys say: base and scaling from `rope.*`, per-pair divisors from `rope_freqs.weight`.
+  RopeParams rope_params(int64_t head_dim);
+
+  /// The table so far, for a Builder. Complete before the first Builder call.
+  TensorTable& table() { return table_; }
+
+  /// Marks a mistake of the architecture's own finding; only the first counts.
+  void fail(ErrorCode code, std::string message);
+
+  /// The first mistake; or, when nothing failed, the first tensor that was never asked for.
+  Status finish() const;
+
+  /// Common facts, filled from the common keys.
+  ModelInfo info() const;
+
+ private:
+  template <typename T>
+  T take(Result<T> result, T fallback);
+  std::string full_key(std::string_view key) const;
+  /// Index in the file, -1 and a mistake (when required) if it is missing.
+  int32_t source(const std::string& name, bool required);
+  TensorIndex add(TensorSpec spec);
+  TensorIndex add_vector(const std::string& name, int64_t n, bool required);
+
+  const GgufFile& file_;
+  std::string arch_;
+  int64_t n_layer_ = 0;
+  int64_t n_embd_ = 0;
+  TensorTable table_;
+  std::vector<bool> used_;
+  Status error_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,176 @@
+#include "placement/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/checked.h"
+
+namespace tessera {
+namespace {
+
+// Shares are taken as represented when no device is off by more than this part of the whole.
+constexpr double kShareTolerance = 0.005;
+
+int first_device(const Shares& shares, int n_devices) {
+  for (int d = 0; d < n_devices; ++d) {
+    if (shares.of(d, n_devices) > 0) {
+      return d;
+    }
+  }
+  return 0;
+}
+
+// Layers go to devices by the middle of each layer's bytes on the line of all bytes.
+std::vector<int32_t> layer_homes(const TileSet& tiles, const Shares& shares, const PlacementTarget& target) {
+  const size_t n_layer = tiles.attn_cuts.size();
+  std::vector<double> bytes(n_layer + 1, 0);  // the head comes last
+  for (const Tile& tile : tiles.tiles) {
+    bytes[tile.layer < 0 ? n_layer : static_cast<size_t>(tile.layer)] += static_cast<double>(target.tile_bytes(tile, 0));
+  }
+  const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  std::vector<int32_t> homes(n_layer + 1);
+  const int first = first_device(shares, target.n_devices);
+  double before = 0;
+  int device = first;
+  double device_end = shares.of(first, target.n_devices);
+  for (size_t l = 0; l <= n_layer; ++l) {
+    const double middle = total > 0 ? (before + bytes[l] / 2) / total : 0;
+    while (middle > device_end && device + 1 < target.n_devices) {
+      ++device;
+      device_end += shares.of(device, target.n_devices);
+    }
+    // A device without a share may be passed over, never chosen.
+    int home = device;
+    while (home > first && shares.of(home, target.n_devices) <= 0) {
+      --home;
+    }
+    homes[l] = home;
+    before += bytes[l];
+  }
+  return homes;
+}
+
+std::vector<int32_t> device_of_cut(const Shares& shares, int n_devices, int n_cuts) {
+  std::vector<int32_t> device;
+  const std::vector<int> counts = cuts_per_device(shares, n_devices, n_cuts);
+  for (int d = 0; d < n_devices; ++d) {
+    device.insert(device.end(), static_cast<size_t>(counts[static_cast<size_t>(d)]), d);
+  }
+  return device;
+}
+
+}  // namespace
+
+std::string_view split_mode_name(SplitMode mode) {
+  switch (mode) {
+    case SplitMode::kNone: return "none";
+    case SplitMode::kLayer: return "layer";
+    case SplitMode::kTensor: return "tensor";
+  }
+  return "unknown";
+}
+
+double Shares::of(int device, int n_devices) const {
+  if (parts.empty()) {
+    return 1.0 / n_devices;
+  }
+  return parts[static_cast<size_t>(device)] / std::accumulate(parts.begin(), parts.end(), 0.0);
+}
+
+Status check_shares(const Shares& shares, int n_devices) {
+  if (shares.parts.empty()) {
+    return {};
+  }
+  if (shares.parts.size() != static_cast<size_t>(n_devices)) {
+    return {ErrorCode::kInvalidArgument, fmt::format("--tensor-split has {} shares for {} devices; give one per --device",
+                                                     shares.parts.size(), n_devices)};
+  }
+  double sum = 0;
+  for (const double part : shares.parts) {
+    if (!(part >= 0) || !std::isfinite(part)) {
+      return {ErrorCode::kInvalidArgument, fmt::format("--tensor-split has a share of {}; shares are 0 or more", part)};
+    }
+    sum += part;
+  }
+  if (!(sum > 0) || !std::isfinite(sum)) {
+    return {ErrorCode::kInvalidArgument, "--tensor-split gives no device a share"};
+  }
+  return {};
+}
+
+int choose_n_cuts(const Shares& shares, int n_devices, int requested) {
+  if (requested > 0) {
+    return std::min(requested, kMaxCuts);
+  }
+  int n_active = 0;
+  for (int d = 0; d < n_devices; ++d) {
+    n_active += shares.of(d, n_devices) > 0 ? 1 : 0;
+  }
+  for (int n = n_active; n <= kMaxCuts; ++n) {
+    bool exact = true;
+    for (int d = 0; d < n_devices; ++d) {
+      const double cuts = shares.of(d, n_devices) * n;
+      exact = exact && std::abs(cuts - std::round(cuts)) <= kShareTolerance * n;
+    }
+    if (exact) {
+      return n;
+    }
+  }
+  return kMaxCuts;
+}
+
+std::vector<int> cuts_per_device(const Shares& shares, int n_devices, int n_cuts) {
+  const auto n = static_cast<size_t>(n_devices);
+  std::vector<int> counts(n);
+  std::vector<double> remainder(n);
+  int given = 0;
+  for (int d = 0; d < n_devices; ++d) {
+    const double wanted = shares.of(d, n_devices) * n_cuts;
+    const auto i = static_cast<size_t>(d);
+    counts[i] = static_cast<int>(std::floor(wanted + 1e-9));
+    remainder[i] = shares.of(d, n_devices) > 0 ? wanted - counts[i] : -1;
+    given += counts[i];
+  }
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int a, int b) {
+    return remainder[static_cast<size_t>(a)] > remainder[static_cast<size_t>(b)];
+  });
+  for (size_t i = 0; given < n_cuts; i = (i + 1) % n) {
+    const auto d = static_cast<size_t>(order[i]);
+    if (remainder[d] >= 0) {
+      ++counts[d];
+      ++given;
+    }
+  }
+  return counts;
+}
+
+Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
+                         uint64_t version) {
+  Placement placement;
+  placement.version = version;
+  placement.made_by = mode;
+  placement.tile_region_bytes.assign(static_cast<size_t>(target.n_devices), 0);
+  const std::vector<int32_t> by_layer = layer_homes(tiles, shares, target);
+  const std::vector<int32_t> by_cut = device_of_cut(shares, target.n_devices, tiles.n_cuts);
+  for (const Tile& tile : tiles.tiles) {
+    int32_t home = first_device(shares, target.n_devices);
+    if (mode == SplitMode::kLayer) {
+      home = by_layer[tile.layer < 0 ? by_layer.size() - 1 : static_cast<size_t>(tile.layer)];
+    } else if (mode == SplitMode::kTensor) {
+      home = by_cut[static_cast<size_t>(tile.cut)];
+    }
+    uint64_t& region = placement.tile_region_bytes[static_cast<size_t>(home)];
+    placement.home.push_back(home);
+    placement.offset.push_back(region);
+    region += round_up(target.tile_bytes(tile, home), target.unit_bytes(home));
+  }
+  return placement;
+}
+
+}  // namespace tessera

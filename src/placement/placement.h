@@ -1,0 +1,67 @@
+#pragma once
+// Placements: which device each tile lives on, and where in its pool.
+//
+// A Placement is an immutable, versioned map. Split modes are nothing but generators of placements; any map is legal, and
+// nothing below this file knows a split mode. Pure: devices are indices 0 .. n_devices - 1 in the order of --device.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "placement/tile.h"
+
+namespace tessera {
+
+enum class SplitMode : uint8_t { kNone, kLayer, kTensor };
+
+std::string_view split_mode_name(SplitMode mode);
+
+/// Shares of the devices, as --tensor-split gives them. Scaled by their sum; empty: even.
+struct Shares {
+  std::vector<double> parts;
+
+  /// Share of a device in [0, 1]. REQUIRES: parts is empty or has n_devices entries with a positive sum.
+  [[nodiscard]] double of(int device, int n_devices) const;
+};
+
+/// Checks shares against the devices. Errors: kInvalidArgument (count, negative, all zero), naming --tensor-split.
+Status check_shares(const Shares& shares, int n_devices);
+
+/// Number of cuts for these devices: `requested` if positive, else one per device with a share when shares are even,
+/// else the smallest number <= kMaxCuts that represents them, else kMaxCuts.
+int choose_n_cuts(const Shares& shares, int n_devices, int requested);
+
+/// How many of n_cuts each device gets under the tensor generator: largest remainders, ties to the lower device; a zero
+/// share gets none.
+std::vector<int> cuts_per_device(const Shares& shares, int n_devices, int n_cuts);
+
+struct Placement {
+  uint64_t version = 0;
+  SplitMode made_by = SplitMode::kNone;    // for people only
+  std::vector<int32_t> home;               // by tile: device
+  std::vector<uint64_t> offset;            // by tile: bytes from the start of its device's tile region, on the unit grid
+  std::vector<uint64_t> tile_region_bytes; // by device
+
+  /// Devices that hold at least one tile.
+  [[nodiscard]] bool holds_tiles(int device) const { return tile_region_bytes[static_cast<size_t>(device)] > 0; }
+};
+
+/// What a generator needs to know of the devices.
+struct PlacementTarget {
+  int n_devices = 1;
+  /// Bytes of a tile in the layout of a device's kernel class.
+  std::function<uint64_t(const Tile& tile, int device)> tile_bytes;
+  /// Grid of a device's pool.
+  std::function<uint64_t(int device)> unit_bytes;
+};
+
+/// The placement of a split mode: everything on the first device with a share (none), whole layers in order with the
+/// head behind the last (layer), the cuts of every layer divided over the devices (tensor).
+/// REQUIRES: check_shares() passed.
+Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
+                         uint64_t version);
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+#include "placement/tile.h"
+
+#include "base/check.h"
+#include "base/checked.h"
+
+namespace tessera {
+namespace {
+
+// The vocabulary is cut at multiples of this many rows, a whole number of row groups of every layout.
+constexpr int64_t kHeadUnitRows = 64;
+constexpr int kTileKinds = 3;  // attn, ffn, head
+
+size_t kind_slot(TileKind kind) { return static_cast<size_t>(kind) - static_cast<size_t>(TileKind::kAttn); }
+
+size_t index_slot(const TileSet& set, TileKind kind, int32_t layer, int cut) {
+  const size_t place = kind == TileKind::kHead ? 0 : static_cast<size_t>(layer);
+  return (place * kTileKinds + kind_slot(kind)) * static_cast<size_t>(set.n_cuts) + static_cast<size_t>(cut);
+}
+
+AxisCuts cuts_of_axis(const TensorTable& table, CutAxis axis, int32_t layer, int n_cuts) {
+  std::vector<ColumnCut> columns;
+  for (const TensorSpec& spec : table.tensors) {
+    if (spec.cut.axis == axis && spec.layer == layer && spec.cut.dim == CutDim::kColumns) {
+      for (const CutSegment& segment : spec.cut.segments) {
+        columns.push_back({spec.dtype, segment.per_group});
+      }
+    }
+  }
+  return make_axis_cuts(table.n_groups(axis, layer), cut_unit_groups(columns), n_cuts, layer);
+}
+
+TilePanel panel_of(const TensorSpec& spec, TensorIndex tensor, IndexRange groups) {
+  TilePanel panel;
+  panel.tensor = tensor;
+  panel.columns = {0, spec.columns};
+  if (spec.cut.dim == CutDim::kColumns) {
+    CHECK(spec.cut.segments.size() == 1);
+    const CutSegment& segment = spec.cut.segments[0];
+    panel.columns = {segment.begin + groups.begin * segment.per_group, segment.begin + groups.end * segment.per_group};
+    panel.rows = {{0, spec.rows}};
+  } else {
+    for (const CutSegment& segment : spec.cut.segments) {
+      panel.rows.push_back(
+          {segment.begin + groups.begin * segment.per_group, segment.begin + groups.end * segment.per_group});
+    }
+  }
+  for (const IndexRange& rows : panel.rows) {
+    panel.n_rows += rows.size();
+  }
+  return panel;
+}
+
+void add_tiles(TileSet& set, const TensorTable& table, CutAxis axis, int32_t layer) {
+  const AxisCuts& cuts = set.cuts(axis, layer);
+  const TileKind kind = tile_kind_of(axis);
+  for (int c = 0; c < set.n_cuts; ++c) {
+    if (cuts.empty(c)) {
+      continue;
+    }
+    Tile tile;
+    tile.kind = kind;
+    tile.layer = layer;
+    tile.cut = c;
+    for (size_t t = 0; t < table.tensors.size(); ++t) {
+      const TensorSpec& spec = table.tensors[t];
+      if (spec.tile == kind && spec.layer == layer) {
+        tile.panels.push_back(panel_of(spec, static_cast<TensorIndex>(t), cuts.groups(c)));
+      }
+    }
+    set.index[index_slot(set, kind, layer, c)] = static_cast<int32_t>(set.tiles.size());
+    set.tiles.push_back(std::move(tile));
+  }
+}
+
+}  // namespace
+
+const AxisCuts& TileSet::cuts(CutAxis axis, int32_t layer) const {
+  switch (axis) {
+    case CutAxis::kAttention: return attn_cuts[static_cast<size_t>(layer)];
+    case CutAxis::kFeedForward: return ffn_cuts[static_cast<size_t>(layer)];
+    case CutAxis::kHead:
+    case CutAxis::kNone: break;
+  }
+  return head_cuts;
+}
+
+int TileSet::find(TileKind kind, int32_t layer, int cut) const { return index[index_slot(*this, kind, layer, cut)]; }
+
+TileKind tile_kind_of(CutAxis axis) {
+  switch (axis) {
+    case CutAxis::kAttention: return TileKind::kAttn;
+    case CutAxis::kFeedForward: return TileKind::kFfn;
+    case CutAxis::kHead:
+    case CutAxis::kNone: break;
+  }
+  return TileKind::kHead;
+}
+
+TileSet make_tiles(const TensorTable& table, int n_cuts) {
+  CHECK(n_cuts >= 1 && n_cuts <= kMaxCuts);
+  const auto n_layer = static_cast<int32_t>(table.layers.size());
+  TileSet set;
+  set.n_cuts = n_cuts;
+  set.index.assign(static_cast<size_t>(std::max(n_layer, 1) * kTileKinds * n_cuts), -1);
+  for (int32_t l = 0; l < n_layer; ++l) {
+    set.attn_cuts.push_back(cuts_of_axis(table, CutAxis::kAttention, l, n_cuts));
+    set.ffn_cuts.push_back(cuts_of_axis(table, CutAxis::kFeedForward, l, n_cuts));
+  }
+  set.head_cuts = make_axis_cuts(table.n_vocab, kHeadUnitRows, n_cuts, 0);
+  for (int32_t l = 0; l < n_layer; ++l) {
+    add_tiles(set, table, CutAxis::kAttention, l);
+    add_tiles(set, table, CutAxis::kFeedForward, l);
+  }
+  add_tiles(set, table, CutAxis::kHead, -1);
+  return set;
+}
+
+TileLayout layout_tile(const TensorTable& table, const Tile& tile, const PanelSizer& sizer) {
+  TileLayout layout;
+  for (const TilePanel& panel : tile.panels) {
+    layout.panel_offsets.push_back(layout.bytes);
+    const DType dtype = table.tensors[static_cast<size_t>(panel.tensor)].dtype;
+    layout.bytes += round_up(sizer(dtype, panel.n_rows, panel.columns.size()), kPanelAlignment);
+  }
+  return layout;
+}
+
+ReplicaLayout layout_replicas(const TensorTable& table) {
+  ReplicaLayout layout;
+  for (const TensorSpec& spec : table.tensors) {
+    layout.offsets.push_back(layout.bytes);
+    if (spec.tile == TileKind::kReplica) {
+      layout.bytes += round_up(static_cast<uint64_t>(spec.columns) * sizeof(float), kPanelAlignment);
+    }
+  }
+  return layout;
+}
+
+}  // namespace tessera

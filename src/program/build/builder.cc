@@ -1,0 +1,240 @@
+#include "program/build/builder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tessera {
+
+Builder::Builder(const TensorTable& table, int64_t n_embd) : table_(table) {
+  program_.n_embd = n_embd;
+  program_.n_vocab = table.n_vocab;
+  program_.kv_layers.resize(table.layers.size());
+}
+
+Value Builder::new_value(ValueKind kind, CutAxis axis, int32_t layer, int64_t width, bool per_output) {
+  ValueInfo value;
+  value.kind = kind;
+  value.axis = axis;
+  value.layer = layer;
+  value.width = width;
+  value.per_output = per_output;
+  program_.values.push_back(value);
+  return {static_cast<ValueId>(program_.values.size() - 1)};
+}
+
+Value Builder::add_node(NodeOp op, std::vector<ValueId> inputs, Value output) {
+  Node node;
+  node.op = op;
+  node.inputs = std::move(inputs);
+  if (output.id >= 0) {
+    node.outputs.push_back(output.id);
+    program_.values[static_cast<size_t>(output.id)].producer = static_cast<NodeId>(program_.nodes.size());
+  }
+  program_.nodes.push_back(std::move(node));
+  return output;
+}
+
+Value Builder::fail(std::string message) {
+  if (error_.ok()) {
+    error_ = Status(ErrorCode::kInvalidData, std::move(message));
+  }
+  return {};
+}
+
+Value Builder::embed(TensorIndex table, float scale) {
+  const TensorSpec& spec = table_.tensors[static_cast<size_t>(table)];
+  if (spec.columns != program_.n_embd) {
+    return fail(fmt::format("tensor {} has {} columns, wanted {}", spec.name, spec.columns, program_.n_embd));
+  }
+  return add_node(EmbedNode{table, scale}, {}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, spec.columns, false));
+}
+
+Value Builder::rms_norm(Value x, TensorIndex weight, float eps, int64_t group_width) {
+  if (bad(x)) {
+    return {};
+  }
+  const ValueInfo in = info(x);
+  const int64_t width = group_width == 0 ? in.width : group_width;
+  if (in.kind == ValueKind::kPartial || width <= 0 || in.width % width != 0) {
+    return fail(fmt::format("rms_norm over groups of {} does not fit rows of {}", width, in.width));
+  }
+  if (weight != kNoTensor) {
+    const TensorSpec& spec = table_.tensors[static_cast<size_t>(weight)];
+    if (spec.columns != width) {
+      return fail(fmt::format("tensor {} has {} elements, wanted {}", spec.name, spec.columns, width));
+    }
+  }
+  return add_node(RmsNormNode{weight, eps, width}, {x.id}, new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+}
+
+Value Builder::linear(const Weight& w, Value x) {
+  if (bad(x)) {
+    return {};
+  }
+  const TensorSpec& spec = table_.tensors[static_cast<size_t>(w.weight)];
+  const ValueInfo in = info(x);
+  const int64_t groups = table_.n_groups(spec.cut.axis, spec.layer);
+  if (w.bias != kNoTensor && table_.tensors[static_cast<size_t>(w.bias)].columns != spec.rows) {
+    return fail(fmt::format("tensor {} has {} elements, wanted {}", table_.tensors[static_cast<size_t>(w.bias)].name,
+                            table_.tensors[static_cast<size_t>(w.bias)].columns, spec.rows));
+  }
+  if (spec.cut.dim == CutDim::kRows && in.kind == ValueKind::kWhole) {
+    if (spec.columns != in.width || groups <= 0 || spec.rows % groups != 0) {
+      return fail(fmt::format("tensor {} is [{}, {}], wanted [a multiple of {}, {}]", spec.name, spec.rows, spec.columns,
+                              groups, in.width));
+    }
+    const Value product = add_node(LinearNode{w}, {x.id},
+                                   new_value(ValueKind::kCut, spec.cut.axis, spec.layer, spec.rows / groups, in.per_output));
+    if (!w.has_epilogue()) {
+      return product;
+    }
+    return add_node(AffineNode{w.scale, w.bias}, {product.id},
+                    new_value(ValueKind::kCut, spec.cut.axis, spec.layer, spec.rows / groups, in.per_output));
+  }
+  if (spec.cut.dim == CutDim::kColumns && in.kind == ValueKind::kCut && in.axis == spec.cut.axis && in.layer == spec.layer) {
+    if (spec.columns != in.width * groups) {
+      return fail(fmt::format("tensor {} has {} columns, wanted {}", spec.name, spec.columns, in.width * groups));
+    }
+    return add_node(LinearNode{w}, {x.id},
+                    new_value(ValueKind::kPartial, spec.cut.axis, spec.layer, spec.rows, in.per_output));
+  }
+  return fail(fmt::format("tensor {} is cut in a way its input is not", spec.name));
+}
+
+Value Builder::reduce(Value partial) {
+  if (bad(partial)) {
+    return {};
+  }
+  const ValueInfo in = info(partial);
+  if (in.kind != ValueKind::kPartial) {
+    return fail("reduce wants a partial");
+  }
+  const auto& linear = std::get<LinearNode>(program_.nodes[static_cast<size_t>(in.producer)].op);
+  return add_node(ReduceNode{linear.w.scale, linear.w.bias}, {partial.id},
+                  new_value(ValueKind::kWhole, CutAxis::kNone, -1, in.width, in.per_output));
+}
+
+Value Builder::add(Value a, Value b) {
+  if (bad(a) || bad(b)) {
+    return {};
+  }
+  const ValueInfo in = info(a);
+  if (in.kind != ValueKind::kWhole || info(b).kind != ValueKind::kWhole || info(b).width != in.width) {
+    return fail(fmt::format("add of rows of {} and {}", in.width, info(b).width));
+  }
+  return add_node(AddNode{}, {a.id, b.id}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, in.width, in.per_output));
+}
+
+Value Builder::scale(Value x, float factor, float softcap) {
+  if (bad(x)) {
+    return {};
+  }
+  const ValueInfo in = info(x);
+  return add_node(ScaleNode{factor, softcap}, {x.id}, new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+}
+
+RopeRef Builder::rope_table(TensorIndex inv_freq, float magnitude, int64_t head_dim, bool neox) {
+  const TensorSpec& spec = table_.tensors[static_cast<size_t>(inv_freq)];
+  RopeRef rope;
+  rope.n_pairs = spec.columns;
+  rope.head_dim = head_dim;
+  rope.neox = neox;
+  if (2 * spec.columns > head_dim) {
+    rope.table = fail(fmt::format("rope of {} dimensions does not fit heads of {}", 2 * spec.columns, head_dim));
+    return rope;
+  }
+  rope.table = add_node(RopeTableNode{inv_freq, magnitude}, {},
+                        new_value(ValueKind::kWhole, CutAxis::kNone, -1, 2 * spec.columns, false));
+  return rope;
+}
+
+void Builder::rope(const RopeRef& rope, std::span<Value* const> heads) {
+  Node node;
+  node.op = RopeNode{rope.head_dim, rope.n_pairs, rope.neox};
+  if (bad(rope.table)) {
+    return;
+  }
+  node.inputs.push_back(rope.table.id);
+  for (Value* head : heads) {
+    if (bad(*head)) {
+      return;
+    }
+    const ValueInfo in = info(*head);
+    if (in.kind != ValueKind::kCut || in.width % rope.head_dim != 0) {
+      *head = fail(fmt::format("rope over heads of {} does not fit {} per group", rope.head_dim, in.width));
+      return;
+    }
+    node.inputs.push_back(head->id);
+    *head = new_value(in.kind, in.axis, in.layer, in.width, in.per_output);
+    node.outputs.push_back(head->id);
+    program_.values[static_cast<size_t>(head->id)].producer = static_cast<NodeId>(program_.nodes.size());
+  }
+  program_.nodes.push_back(std::move(node));
+}
+
+Value Builder::append(int32_t layer, const KvLayerSpec& spec, Value k, Value v) {
+  if (bad(k) || bad(v)) {
+    return {};
+  }
+  if (info(k).kind != ValueKind::kCut || info(v).kind != ValueKind::kCut || info(k).width != spec.k_dim ||
+      info(v).width != spec.v_dim) {
+    return fail(fmt::format("layer {}: keys of {} and values of {} per head, wanted {} and {}", layer, info(k).width,
+                            info(v).width, spec.k_dim, spec.v_dim));
+  }
+  program_.kv_layers[static_cast<size_t>(layer)] = spec;
+  return add_node(AppendNode{layer}, {k.id, v.id}, new_value(ValueKind::kCache, CutAxis::kAttention, layer, 0, false));
+}
+
+Value Builder::attention(Value q, Value cache, float scale, float softcap) {
+  if (bad(q) || bad(cache)) {
+    return {};
+  }
+  const ValueInfo in = info(q);
+  const int32_t layer = info(cache).layer;
+  const KvLayerSpec& spec = program_.kv_layers[static_cast<size_t>(layer)];
+  if (in.kind != ValueKind::kCut || in.width % spec.k_dim != 0) {
+    return fail(fmt::format("layer {}: queries of {} per KV head are not heads of {}", layer, in.width, spec.k_dim));
+  }
+  const int64_t n_rep = in.width / spec.k_dim;
+  return add_node(AttentionNode{layer, n_rep, scale, softcap, spec.window}, {q.id, cache.id},
+                  new_value(ValueKind::kCut, CutAxis::kAttention, layer, n_rep * spec.v_dim, false));
+}
+
+Value Builder::glu(GluActivation activation, Value gate, Value up) {
+  if (bad(gate) || bad(up)) {
+    return {};
+  }
+  const ValueInfo in = info(gate);
+  if (info(up).width != in.width || info(up).axis != in.axis) {
+    return fail("gate and up projections have different widths");
+  }
+  return add_node(GluNode{activation}, {gate.id, up.id}, new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+}
+
+Value Builder::gather_outputs(Value x) {
+  if (bad(x)) {
+    return {};
+  }
+  return add_node(GatherOutputsNode{}, {x.id}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, info(x).width, true));
+}
+
+void Builder::logits(Value x) {
+  if (bad(x)) {
+    return;
+  }
+  if (info(x).kind != ValueKind::kCut || info(x).axis != CutAxis::kHead) {
+    fail("logits want a value cut over the vocabulary");
+    return;
+  }
+  add_node(LogitsNode{}, {x.id}, {});
+}
+
+Result<Program> Builder::finish() && {
+  if (!error_.ok()) {
+    return error_;
+  }
+  return std::move(program_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,85 @@
+#pragma once
+// Builder: how an architecture file writes its program.
+//
+// One method per operation; each checks the shapes of its inputs against the tensor table. The first mistake is
+// remembered and returned by finish(), so that architecture files read as straight code. A mistake can come from a
+// file (a tensor of another shape), so it is a Status, never a CHECK.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "program/build/program.h"
+
+namespace tessera {
+
+/// A value in the making. Cheap to copy; belongs to one Builder.
+struct Value {
+  ValueId id = -1;
+};
+
+/// One rope setting's table for this batch, and how heads are rotated with it.
+struct RopeRef {
+  Value table;
+  int64_t head_dim = 0;
+  int64_t n_pairs = 0;
+  bool neox = false;
+};
+
+class Builder {
+ public:
+  /// The table must outlive the builder.
+  Builder(const TensorTable& table, int64_t n_embd);
+
+  /// Rows of `table` for this batch's tokens, times scale. -> [n_tokens, n_embd]
+  Value embed(TensorIndex table, float scale = 1);
+
+  /// RMS norm of whole rows (whole x), or of each group of group_width elements (cut x: per head). weight may be
+  /// kNoTensor. -> shape of x
+  Value rms_norm(Value x, TensorIndex weight, float eps, int64_t group_width = 0);
+
+  /// x times the weight, plus scale and bias where the weight has them and is cut by rows.
+  /// x whole [n_tokens, columns] -> cut [n_tokens, rows] over the weight's axis, for a weight cut by rows;
+  /// x cut [n_tokens, columns] -> partial [n_tokens, rows], for a weight cut by columns: reduce() must follow.
+  Value linear(const Weight& w, Value x);
+
+  /// Adds the partial's pieces; then scale and bias of the weight that made it. -> [n_tokens, rows]
+  Value reduce(Value partial);
+
+  Value add(Value a, Value b);
+  Value scale(Value x, float factor, float softcap = 0);
+
+  /// Cosines and sines for this batch's positions (see kernels/ops/rope_table.h).
+  RopeRef rope_table(TensorIndex inv_freq, float magnitude, int64_t head_dim, bool neox);
+  /// Rotates the heads of each value (q and k together: one launch). Replaces the values.
+  void rope(const RopeRef& rope, std::span<Value* const> heads);
+
+  /// Writes k and v to the layer's cache. -> the cache as attention sees it.
+  Value append(int32_t layer, const KvLayerSpec& spec, Value k, Value v);
+  /// Causal attention of q over the layer's cache. -> cut [n_tokens, heads * v_dim]
+  Value attention(Value q, Value cache, float scale, float softcap = 0);
+
+  Value glu(GluActivation activation, Value gate, Value up);
+
+  /// Rows of x whose logits are wanted. -> [n_outputs, width]
+  Value gather_outputs(Value x);
+  /// Marks x (cut over the vocabulary) as the program's result.
+  void logits(Value x);
+
+  /// The finished program, or the first mistake.
+  Result<Program> finish() &&;
+
+ private:
+  Value new_value(ValueKind kind, CutAxis axis, int32_t layer, int64_t width, bool per_output);
+  Value add_node(NodeOp op, std::vector<ValueId> inputs, Value output);
+  Value fail(std::string message);
+  [[nodiscard]] const ValueInfo& info(Value v) const { return program_.values[static_cast<size_t>(v.id)]; }
+  [[nodiscard]] bool bad(Value v) const { return v.id < 0 || !error_.ok(); }
+
+  const TensorTable& table_;
+  Program program_;
+  Status error_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+#pragma once
+// Layer classes of a program's cache: layers of one window share page tables (DESIGN: memory).
+
+#include <cstdint>
+#include <vector>
+
+#include "program/build/program.h"
+
+namespace tessera {
+
+struct KvClasses {
+  std::vector<int64_t> windows;   // by class; 0: full attention
+  std::vector<int32_t> of_layer;  // by layer: its class
+};
+
+KvClasses kv_classes(const Program& program);
+
+}  // namespace tessera

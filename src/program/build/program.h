@@ -1,0 +1,83 @@
+#pragma once
+// The program of one architecture: what it computes, written for no device in particular.
+//
+// A straight list of nodes over values. A value is *whole* (each row complete: the residual stream, norms), *cut* (rows
+// divided over the groups of an axis: heads, feed-forward columns, vocabulary) or *partial* (per-cut pieces that a reduce
+// has still to add). Nothing here knows devices, cuts in number, or batch sizes; lowering (program/lower) turns a program
+// and a placement into steps. Immutable once built.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tensor/tensor_table.h"
+
+namespace tessera {
+
+enum class ValueKind : uint8_t { kWhole, kCut, kPartial, kCache };
+
+using ValueId = int32_t;
+using NodeId = int32_t;
+
+struct ValueInfo {
+  ValueKind kind = ValueKind::kWhole;
+  CutAxis axis = CutAxis::kNone;  // of cut and partial values
+  int32_t layer = -1;             // whose axis
+  int64_t width = 0;              // floats per row: of the whole row; of one group when cut; of the sum when partial
+  bool per_output = false;        // one row per wanted output instead of one per token
+  NodeId producer = -1;
+};
+
+/// A product's weight with the optional tensors that belong to it.
+struct Weight {
+  TensorIndex weight = kNoTensor;
+  TensorIndex scale = kNoTensor;  // [1]: multiplies the result
+  TensorIndex bias = kNoTensor;   // [rows]: added after the scale
+  [[nodiscard]] bool has_epilogue() const { return scale != kNoTensor || bias != kNoTensor; }
+};
+
+enum class GluActivation : uint8_t { kSilu, kGeluTanh };
+
+// What each kind of node does; inputs and outputs are whole unless said otherwise.
+struct EmbedNode { TensorIndex table; float scale; };              // () -> x [tokens, n_embd]: rows of the table * scale
+struct RmsNormNode { TensorIndex weight; float eps; int64_t group_width; };  // x -> y, whole or cut; groups per head when cut
+struct LinearNode { Weight w; };                                   // whole -> cut (rows cut), cut -> partial (columns cut)
+struct AffineNode { TensorIndex scale; TensorIndex bias; };        // cut -> cut: the epilogue of a row-cut weight
+struct ReduceNode { TensorIndex scale; TensorIndex bias; };        // partial -> whole, with the weight's epilogue
+struct AddNode {};                                                 // a, b -> a + b
+struct ScaleNode { float scale; float softcap; };                  // x -> softcap(x * scale), whole or cut
+struct RopeTableNode { TensorIndex inv_freq; float magnitude; };   // () -> [tokens, n_pairs, 2]
+struct RopeNode { int64_t head_dim; int64_t n_pairs; bool neox; }; // table, cut... -> cut...
+struct AppendNode { int32_t layer; };                              // k, v (cut) -> cache
+struct AttentionNode { int32_t layer; int64_t n_rep; float scale; float softcap; int64_t window; };  // q (cut), cache -> cut
+struct GluNode { GluActivation activation; };                      // gate, up (cut) -> cut
+struct GatherOutputsNode {};                                       // x [tokens, w] -> [outputs, w]
+struct LogitsNode {};                                              // cut over the vocabulary -> the caller
+
+using NodeOp = std::variant<EmbedNode, RmsNormNode, LinearNode, AffineNode, ReduceNode, AddNode, ScaleNode, RopeTableNode,
+                            RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode>;
+
+struct Node {
+  NodeOp op;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+/// What the cache of one layer stores.
+struct KvLayerSpec {
+  int64_t n_kv_heads = 0;
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t window = 0;  // 0: full attention. Layers of one window form a class
+};
+
+struct Program {
+  std::vector<ValueInfo> values;
+  std::vector<Node> nodes;
+  std::vector<KvLayerSpec> kv_layers;  // by layer
+  int64_t n_embd = 0;
+  int64_t n_vocab = 0;
+};
+
+}  // namespace tessera

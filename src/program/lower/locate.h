@@ -1,0 +1,45 @@
+#pragma once
+// Where every op runs: the one rule of DESIGN's "Program and lowering", applied to a program and a placement.
+//
+// A product runs where its weight tile lives; append and attention where the kv tile lives (kv(l, c) follows attn(l, c)),
+// so a cut or partial value lives, cut by cut, with the tiles of its axis. An op without an anchor runs on every device
+// that uses its result. The residual stream is the exception that keeps this from reaching back to the first layer: a
+// reduce, and a sum that a reduce feeds, run only on devices that hold the reduce's partials; a user elsewhere gets a copy.
+
+#include <cstdint>
+#include <vector>
+
+#include "placement/placement.h"
+#include "program/build/program.h"
+#include "program/lower/cut_tree.h"
+
+namespace tessera {
+
+/// A set of devices, bit d for device d.
+using DeviceMask = uint32_t;
+inline constexpr int kMaxMaskDevices = 16;
+
+/// One whole value sent from a device that computed it to one that did not.
+struct ValueCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+struct ValueLocation {
+  DeviceMask runs = 0;             // whole values: devices on which the producer runs
+  std::vector<ValueCopy> copies;  // whole values: made right after it ran
+};
+
+struct Locations {
+  std::vector<ValueLocation> values;  // by ValueId
+};
+
+/// Cuts of an axis that a device holds, and all non-empty ones.
+CutMask held_cuts(const TileSet& tiles, const Placement& placement, CutAxis axis, int32_t layer, int device);
+CutMask nonempty_cuts(const TileSet& tiles, CutAxis axis, int32_t layer);
+/// Devices that hold a cut of the axis.
+DeviceMask devices_of_axis(const TileSet& tiles, const Placement& placement, CutAxis axis, int32_t layer);
+
+Locations locate(const Program& program, const TileSet& tiles, const Placement& placement);
+
+}  // namespace tessera

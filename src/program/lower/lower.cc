@@ -1,0 +1,30 @@
+#include "program/lower/lower.h"
+
+#include "base/checked.h"
+#include "program/lower/lowerer.h"
+
+namespace tessera {
+
+HostInputLayout host_input_layout(const BatchShape& shape, int64_t n_embd, size_t n_classes) {
+  HostInputLayout layout;
+  const auto take = [&](int64_t elems) {
+    const uint64_t at = layout.bytes;
+    layout.bytes += round_up(static_cast<uint64_t>(elems) * 4, 64);
+    return at;
+  };
+  layout.embeddings = take(shape.n_tokens * n_embd);
+  layout.positions = take(shape.n_tokens);
+  layout.seq_rows = take(shape.n_tokens);
+  layout.output_rows = take(shape.n_outputs);
+  for (size_t c = 0; c < n_classes; ++c) {
+    HostInputLayout::Class klass;
+    klass.slots = take(shape.n_tokens);
+    klass.page_table = take(shape.n_seqs * shape.row_pages);
+    layout.classes.push_back(klass);
+  }
+  return layout;
+}
+
+Result<Lowered> lower(const LowerInput& input) { return Lowerer(input).run(); }
+
+}  // namespace tessera

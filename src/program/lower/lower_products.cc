@@ -1,0 +1,176 @@
+// Lowerer's products: all weights that multiply one input on one device share a launch.
+
+#include <bit>
+
+#include "base/check.h"
+#include "kernels/ops/matmul.h"
+#include "kernels/ops/quantize.h"
+#include "program/lower/lowerer.h"
+
+namespace tessera {
+
+using Addresses = Recorder::Addresses;
+
+bool Lowerer::wants_q8(ValueId id, int device) const {
+  for (const NodeId consumer : consumers_[static_cast<size_t>(id)]) {
+    const auto* linear = std::get_if<LinearNode>(&program_.nodes[static_cast<size_t>(consumer)].op);
+    if (linear != nullptr) {
+      const WeightLayout* layout = kernels(device).layout(tensor(linear->w.weight).dtype);
+      if (layout != nullptr && layout->quantized_input) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool Lowerer::wants_floats(ValueId id, int device) const {
+  for (const NodeId consumer : consumers_[static_cast<size_t>(id)]) {
+    const auto* linear = std::get_if<LinearNode>(&program_.nodes[static_cast<size_t>(consumer)].op);
+    if (linear == nullptr) {
+      return true;
+    }
+    const WeightLayout* layout = kernels(device).layout(tensor(linear->w.weight).dtype);
+    if (layout == nullptr || !layout->quantized_input) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Lowerer::ensure_q8(ValueId input, int device) {
+  Instance& x = instance(input, device);
+  if (x.q8 >= 0) {
+    return;
+  }
+  const ValueInfo& v = value(input);
+  x.q8 = recorder_.scratch(device, max_rows(v) * q8_row_bytes(x.width));
+  record<QuantizeArgs>(Op::kQuantize, device, {x.buffer}, {x.q8},
+                       [x = x, per_output = v.per_output](QuantizeArgs& a, const Addresses& at) {
+                         a.x = at.floats(x.buffer);
+                         a.x_stride = x.width;
+                         a.columns = x.width;
+                         a.q8 = at.bytes(x.q8);
+                         a.per_output = per_output;
+                       });
+}
+
+// The products of this node's input that live with the same tiles: q, k, v; gate, up.
+std::vector<Lowerer::Product> Lowerer::products_of(NodeId first) const {
+  const Node& node = program_.nodes[static_cast<size_t>(first)];
+  const TensorSpec& lead = tensor(std::get<LinearNode>(node.op).w.weight);
+  std::vector<Product> products;
+  for (const NodeId id : consumers_[static_cast<size_t>(node.inputs[0])]) {
+    const Node& other = program_.nodes[static_cast<size_t>(id)];
+    const auto* linear = std::get_if<LinearNode>(&other.op);
+    if (linear == nullptr) {
+      continue;
+    }
+    const TensorSpec& spec = tensor(linear->w.weight);
+    if (spec.tile == lead.tile && spec.layer == lead.layer && spec.cut.dim == lead.cut.dim) {
+      products.push_back({id, linear->w.weight, other.outputs[0]});
+    }
+  }
+  return products;
+}
+
+void Lowerer::lower_products(NodeId id) {
+  const Node& node = program_.nodes[static_cast<size_t>(id)];
+  const std::vector<Product> products = products_of(id);
+  for (const int device : devices_of(node)) {
+    record_products(products, node.inputs[0], device);
+  }
+  for (const Product& product : products) {
+    done_[static_cast<size_t>(product.node)] = true;
+  }
+}
+
+void Lowerer::record_products(const std::vector<Product>& products, ValueId input, int device) {
+  struct PanelPlan {
+    DType dtype;
+    const std::byte* weights;
+    int64_t rows;
+    int64_t columns;
+    int64_t column_begin;
+    BufferId y;
+    int64_t y_offset;
+    int64_t y_stride;
+  };
+  const LowerDevice& target = in_.devices[static_cast<size_t>(device)];
+  std::vector<PanelPlan> panels;
+  std::vector<BufferId> writes;
+  bool reads_q8 = false;
+  bool reads_floats = false;
+  const bool per_output = value(input).per_output;
+  for (const Product& product : products) {
+    const TensorSpec& spec = tensor(product.tensor);
+    const ValueInfo& out = value(product.output);
+    const CutMask cuts = held(out, device);
+    const bool partial = out.kind == ValueKind::kPartial;
+    Instance y;
+    if (partial) {
+      y.width = out.width;
+      y.cuts = cuts;
+      const int64_t bytes = std::popcount(cuts) * max_rows(out) * out.width * static_cast<int64_t>(sizeof(float));
+      const DeviceMask all = devices_of_axis(*in_.tiles, *in_.placement, out.axis, out.layer);
+      y.buffer = std::popcount(all) > 1 ? recorder_.shared(device, bytes) : recorder_.scratch(device, bytes);
+      instances_[{product.output, device}] = y;
+    } else {
+      y = make_instance(product.output, device);
+    }
+    writes.push_back(y.buffer);
+    const WeightLayout* layout = target.kernels->layout(spec.dtype);
+    if (layout == nullptr) {
+      kernel(Op::kMatmul, device, spec.dtype);  // notes the error
+      return;
+    }
+    reads_q8 = reads_q8 || layout->quantized_input;
+    reads_floats = reads_floats || !layout->quantized_input;
+    int64_t y_column = 0;
+    int64_t x_column = 0;
+    for (CutMask rest = cuts; rest != 0; rest &= rest - 1) {
+      const int cut = std::countr_zero(rest);
+      const int tile = in_.tiles->find(spec.tile, spec.layer, cut);
+      const Tile& geometry = in_.tiles->tiles[static_cast<size_t>(tile)];
+      size_t p = 0;
+      while (geometry.panels[p].tensor != product.tensor) {
+        ++p;
+      }
+      const TilePanel& panel = geometry.panels[p];
+      const TileLayout& tile_layout = (*target.tile_layouts)[static_cast<size_t>(tile)];
+      panels.push_back({spec.dtype,
+                        target.tiles + in_.placement->offset[static_cast<size_t>(tile)] + tile_layout.panel_offsets[p],
+                        panel.n_rows, panel.columns.size(), x_column, y.buffer, y_column, y.width});
+      if (partial) {
+        y_column += max_rows(out) * out.width;  // the next cut's piece
+        x_column += panel.columns.size();
+      } else {
+        y_column += panel.n_rows;
+      }
+    }
+  }
+  if (reads_q8) {
+    ensure_q8(input, device);
+  }
+  const Instance x = instance(input, device);
+  std::vector<BufferId> reads;
+  if (reads_q8) {
+    reads.push_back(x.q8);
+  }
+  if (reads_floats) {
+    reads.push_back(x.buffer);
+  }
+  record<MatmulArgs>(Op::kMatmul, device, reads, writes, [=](MatmulArgs& a, const Addresses& at) {
+    a.x = reads_floats ? at.floats(x.buffer) : nullptr;
+    a.x_stride = x.width;
+    a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
+    a.q8_columns = x.width;
+    a.per_output = per_output;
+    for (const PanelPlan& plan : panels) {
+      a.panels.push_back({plan.dtype, plan.weights, plan.rows, plan.columns, plan.column_begin,
+                          at.floats(plan.y) + plan.y_offset, plan.y_stride});
+    }
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,361 @@
+#include "runtime/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+
+#include "kernels/ops/kv_layout.h"
+#include "memory/kv_cache.h"
+#include "runtime/memory_plan.h"
+#include "runtime/micro_batch.h"
+#include "runtime/model_state.h"
+
+namespace tessera {
+
+class Context::Impl {
+ public:
+  Impl(std::shared_ptr<Model> model, const ContextOptions& options, ContextSizes sizes, KvCache kv)
+      : model_(std::move(model)), m_(*model_->state()), options_(options), sizes_(std::move(sizes)), kv_(std::move(kv)) {}
+
+  ~Impl() {
+    for (const auto& device : m_.devices.devices) {
+      // A poisoned queue has nothing more to run; its status was reported by the decode that met it.
+      (void)device->compute_queue().synchronize();
+    }
+    for (size_t d = 0; d < m_.weights.size(); ++d) {
+      m_.weights[d].kv_bytes -= kv_ranges_.size() > d ? kv_ranges_[d]->committed_bytes() : 0;
+      m_.weights[d].scratch_bytes -= scratch_ranges_.size() > d ? scratch_ranges_[d]->committed_bytes() : 0;
+    }
+  }
+
+  Status open() {
+    const std::vector<uint64_t> tile_bytes = kv_tile_bytes(m_, options_, sizes_);
+    const KvLayout layout = layout_kv(m_, tile_bytes);
+    ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m_, options_, sizes_));
+    TRY(check_fit(m_, needs));
+    for (size_t d = 0; d < needs.size(); ++d) {
+      TRY(add_range(d, needs[d].kv_bytes, "KV cache", kv_ranges_, m_.weights[d].kv_bytes));
+      TRY(add_range(d, needs[d].scratch_bytes, "scratch", scratch_ranges_, m_.weights[d].scratch_bytes));
+    }
+    kv_bases_.assign(layout.offsets.size(), nullptr);
+    for (size_t i = 0; i < layout.offsets.size(); ++i) {
+      const int n_cuts = m_.tiles.n_cuts;
+      const int tile = m_.tiles.find(TileKind::kAttn, static_cast<int32_t>(i) / n_cuts, static_cast<int>(i) % n_cuts);
+      if (tile >= 0) {
+        const auto device = static_cast<size_t>(m_.placement.home[static_cast<size_t>(tile)]);
+        kv_bases_[i] = kv_ranges_[device]->base() + layout.offsets[i];
+      }
+    }
+    return lower_program();
+  }
+
+  Status decode(std::span<const BatchToken> batch) {
+    TRY(dead_);
+    TRY(check_batch(batch));
+    std::vector<int64_t> lengths;  // by sequence, to go back to
+    for (int32_t s = 0; s < options_.n_seq_max; ++s) {
+      lengths.push_back(kv_.length(s));
+    }
+    const auto n_wanted = std::ranges::count_if(batch, [](const BatchToken& t) { return t.wants_logits; });
+    n_outputs_ = 0;
+    direct_ = nullptr;
+    const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
+    if (pieces.size() > 1) {
+      logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
+    }
+    for (const auto& piece : pieces) {
+      const Status status = run_piece(piece, pieces.size() == 1);
+      if (!status.ok()) {
+        (void)drain();
+        for (int32_t s = 0; s < options_.n_seq_max; ++s) {
+          TRY(kv_.truncate(s, lengths[static_cast<size_t>(s)]));
+        }
+        return status;
+      }
+    }
+    TRY(drain());
+    n_outputs_ = n_wanted;
+    return {};
+  }
+
+  std::span<const float> logits(int64_t i) const {
+    CHECK(i >= 0 && i < n_outputs_);
+    const float* rows = direct_ != nullptr ? direct_ : logits_.data();
+    const auto n_vocab = static_cast<size_t>(m_.definition.info.n_vocab);
+    return {rows + static_cast<size_t>(i) * n_vocab, n_vocab};
+  }
+
+  Status on_loop(const std::function<Status()>& fn) { return m_.loop->run(fn); }
+
+  std::shared_ptr<Model> model_;
+  ModelState& m_;
+  ContextOptions options_;
+  ContextSizes sizes_;
+  KvCache kv_;
+  ContextStats stats_;
+  int64_t n_outputs_ = 0;
+
+ private:
+  // What the host shares with the devices' queues, one of each parity.
+  struct Side {
+    std::vector<std::byte> inputs;
+    std::vector<float> logits;
+    std::vector<Event> events;      // by segment, of the last micro-batch of this parity
+    int64_t n_outputs = 0;          // rows that wait to be taken from `logits`
+    float* outputs_to = nullptr;    // where they go; null: they stay
+  };
+
+  Status add_range(size_t device, uint64_t bytes, const char* purpose, std::vector<std::unique_ptr<MemoryRange>>& ranges,
+                   uint64_t& total) {
+    ASSIGN_OR_RETURN(auto range, m_.devices[device].reserve(std::max<uint64_t>(bytes, 1), purpose));
+    TRY(range->resize(bytes));
+    total += range->committed_bytes();
+    ranges.push_back(std::move(range));
+    return {};
+  }
+
+  Status lower_program() {
+    host_layout_ = host_input_layout(sizes_.shape, m_.definition.info.n_embd, m_.kv_classes.windows.size());
+    LowerInput input = m_.lower_input();
+    for (size_t d = 0; d < input.devices.size(); ++d) {
+      input.devices[d].scratch = scratch_ranges_[d]->base();
+    }
+    input.k_type = options_.k_type;
+    input.v_type = options_.v_type;
+    input.kv_bases = kv_bases_;
+    input.shape = sizes_.shape;
+    for (size_t p = 0; p < 2; ++p) {
+      sides_[p].inputs.resize(host_layout_.bytes);
+      sides_[p].logits.resize(static_cast<size_t>(sizes_.shape.n_outputs * m_.definition.info.n_vocab));
+      input.host_inputs[p] = sides_[p].inputs.data();
+      input.host_logits[p] = sides_[p].logits.data();
+    }
+    ASSIGN_OR_RETURN(lowered_, lower(input));
+    stats_.n_tiles = static_cast<int64_t>(m_.tiles.tiles.size());
+    stats_.n_steps = lowered_.stats.n_kernels;
+    stats_.n_reduces = lowered_.stats.n_reduces;
+    stats_.n_copies = lowered_.stats.n_copies;
+    stats_.copy_bytes_per_token = lowered_.stats.copy_floats_per_token * static_cast<int64_t>(sizeof(float));
+    stats_.n_segments = static_cast<int64_t>(lowered_.segments.size());
+    return {};
+  }
+
+  Status check_batch(std::span<const BatchToken> batch) const {
+    if (static_cast<int64_t>(batch.size()) > options_.n_batch) {
+      return {ErrorCode::kInvalidArgument, fmt::format("a batch of {} tokens; --batch-size allows {}", batch.size(),
+                                                       options_.n_batch)};
+    }
+    std::vector<int64_t> added(static_cast<size_t>(options_.n_seq_max), 0);
+    for (const BatchToken& token : batch) {
+      if (token.token < 0 || token.token >= m_.definition.info.n_vocab) {
+        return {ErrorCode::kInvalidArgument,
+                fmt::format("token id {} is not in the vocabulary of {}", token.token, m_.definition.info.n_vocab)};
+      }
+      if (token.seq < 0 || token.seq >= options_.n_seq_max) {
+        return {ErrorCode::kInvalidArgument,
+                fmt::format("sequence {} of a context with {}", token.seq, options_.n_seq_max)};
+      }
+      ++added[static_cast<size_t>(token.seq)];
+    }
+    for (int32_t s = 0; s < options_.n_seq_max; ++s) {
+      const int64_t wanted = kv_.length(s) + added[static_cast<size_t>(s)];
+      if (wanted > options_.n_ctx) {
+        return {ErrorCode::kCacheFull,
+                fmt::format("sequence {} would have {} tokens, the context holds {}; raise --ctx-size", s, wanted,
+                            options_.n_ctx)};
+      }
+    }
+    return {};
+  }
+
+  Status run_piece(std::span<const BatchToken> piece, bool only_one) {
+    const size_t parity = next_side_++ % 2;
+    Side& side = sides_[parity];
+    TRY(finish_side(side));
+    std::vector<KvToken> tokens(piece.size());
+    for (size_t i = 0; i < piece.size(); ++i) {
+      tokens[i].seq = piece[i].seq;
+    }
+    TRY(kv_.prepare(tokens, batch_));
+    LaunchSizes sizes;
+    sizes.n_tokens = static_cast<int32_t>(piece.size());
+    sizes.n_seqs = static_cast<int32_t>(batch_.row_seqs.size());
+    sizes.n_outputs = fill_inputs(m_, host_layout_, sizes_.shape, piece, batch_, side.inputs.data());
+    submit_page_copies();
+    submit(side, parity, sizes);
+    side.n_outputs = sizes.n_outputs;
+    if (only_one) {
+      direct_ = side.logits.data();
+      side.outputs_to = nullptr;
+    } else {
+      side.outputs_to = logits_.data() + n_outputs_ * m_.definition.info.n_vocab;
+    }
+    n_outputs_ += sizes.n_outputs;
+    kv_.trim_windows();
+    return {};
+  }
+
+  void submit(Side& side, size_t parity, const LaunchSizes& sizes) {
+    std::vector<Event> events(lowered_.segments.size());
+    for (size_t s = 0; s < lowered_.segments.size(); ++s) {
+      const Segment& segment = lowered_.segments[s];
+      Queue& queue = m_.devices[static_cast<size_t>(segment.device)].compute_queue();
+      for (const int32_t wait : segment.waits) {
+        queue.wait(events[static_cast<size_t>(wait)]);
+      }
+      for (const int32_t wait : segment.waits_previous) {
+        if (!side.events.empty()) {
+          queue.wait(side.events[static_cast<size_t>(wait)]);
+        }
+      }
+      queue.submit(segment.commands[parity], sizes);
+      events[s] = queue.record();
+    }
+    side.events = std::move(events);
+  }
+
+  // Copies on write, in every tile of the page's class, before the batch that made them necessary.
+  void submit_page_copies() {
+    std::vector<std::shared_ptr<CommandList>> lists(m_.devices.size());
+    for (const KvPageCopy& copy : batch_.copies) {
+      for (size_t i = 0; i < kv_bases_.size(); ++i) {
+        const size_t layer = i / static_cast<size_t>(m_.tiles.n_cuts);
+        const int cut = static_cast<int>(i) % m_.tiles.n_cuts;
+        if (kv_bases_[i] == nullptr || m_.kv_classes.of_layer[layer] != copy.klass) {
+          continue;
+        }
+        const KvLayerSpec& spec = m_.definition.program.kv_layers[layer];
+        const KvFormat format{options_.k_type, options_.v_type, spec.k_dim, spec.v_dim};
+        const auto page = static_cast<uint64_t>(kv_page_bytes(format, m_.tiles.attn_cuts[layer].groups(cut).size()));
+        const int tile = m_.tiles.find(TileKind::kAttn, static_cast<int32_t>(layer), cut);
+        auto& list = lists[static_cast<size_t>(m_.placement.home[static_cast<size_t>(tile)])];
+        if (list == nullptr) {
+          list = std::make_shared<CommandList>();
+        }
+        Command command;
+        command.copy = {kv_bases_[i] + page * static_cast<uint64_t>(copy.to),
+                        kv_bases_[i] + page * static_cast<uint64_t>(copy.from), page, page, page, 1, RowCount::kFixed};
+        command.name = "copy page";
+        list->push_back(std::move(command));
+      }
+    }
+    for (size_t d = 0; d < lists.size(); ++d) {
+      if (lists[d] != nullptr) {
+        m_.devices[d].compute_queue().submit(std::move(lists[d]), {});
+      }
+    }
+  }
+
+  // Waits until a side's host blocks may be written again, and takes its logits.
+  Status finish_side(Side& side) {
+    if (side.events.empty()) {
+      return {};
+    }
+    for (const int32_t segment : lowered_.upload_segments) {
+      side.events[static_cast<size_t>(segment)].wait();
+    }
+    if (side.n_outputs > 0) {
+      for (const int32_t segment : lowered_.download_segments) {
+        side.events[static_cast<size_t>(segment)].wait();
+      }
+      if (side.outputs_to != nullptr) {
+        std::memcpy(side.outputs_to, side.logits.data(),
+                    static_cast<size_t>(side.n_outputs * m_.definition.info.n_vocab) * sizeof(float));
+      }
+      side.n_outputs = 0;
+    }
+    return {};
+  }
+
+  // Waits for everything submitted; the context is dead once a queue has failed.
+  Status drain() {
+    for (const auto& device : m_.devices.devices) {
+      const Status status = device->compute_queue().synchronize();
+      if (!status.ok() && dead_.ok()) {
+        dead_ = Status(ErrorCode::kDeviceLost, fmt::format("device {} failed: {}. Its contents are gone; load the model again",
+                                                           device->info().name, status.message()));
+      }
+    }
+    TRY(dead_);
+    for (Side& side : sides_) {
+      TRY(finish_side(side));
+    }
+    return {};
+  }
+
+  std::vector<std::unique_ptr<MemoryRange>> kv_ranges_;       // by device
+  std::vector<std::unique_ptr<MemoryRange>> scratch_ranges_;  // by device
+  std::vector<std::byte*> kv_bases_;                          // [layer * n_cuts + cut]
+  HostInputLayout host_layout_;
+  std::array<Side, 2> sides_;
+  Lowered lowered_;
+  size_t next_side_ = 0;
+  KvBatch batch_;
+  std::vector<float> logits_;      // outputs of a batch of several micro-batches
+  const float* direct_ = nullptr;  // outputs of a batch of one micro-batch: the side's own
+  Status dead_;
+};
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Context::~Context() {
+  if (impl_ != nullptr) {
+    const std::shared_ptr<Model> keep = impl_->model_;
+    (void)keep->state()->loop->run([&]() -> Status {
+      impl_.reset();
+      return {};
+    });
+  }
+}
+
+Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, const ContextOptions& options) {
+  ModelState& state = *model->state();
+  if (state.loop == nullptr) {
+    return Status(ErrorCode::kInvalidArgument, "the model was opened for its vocabulary only");
+  }
+  ContextOptions full = options;
+  full.n_ctx = full.n_ctx > 0 ? full.n_ctx : std::max<int64_t>(state.definition.info.n_ctx_train, 1);
+  ASSIGN_OR_RETURN(ContextSizes sizes, context_sizes(state, full));
+  KvCacheConfig config;
+  for (size_t c = 0; c < state.kv_classes.windows.size(); ++c) {
+    config.classes.push_back({state.kv_classes.windows[c], sizes.class_pages[c]});
+  }
+  config.n_seq_max = full.n_seq_max;
+  config.n_ctx = full.n_ctx;
+  ASSIGN_OR_RETURN(KvCache kv, KvCache::create(std::move(config)));
+  auto impl = std::make_unique<Impl>(std::move(model), full, std::move(sizes), std::move(kv));
+  TRY(impl->on_loop([&] { return impl->open(); }));
+  return std::unique_ptr<Context>(new Context(std::move(impl)));
+}
+
+Status Context::decode(std::span<const BatchToken> batch) {
+  return impl_->on_loop([&] { return impl_->decode(batch); });
+}
+
+std::span<const float> Context::logits(int64_t i) const { return impl_->logits(i); }
+int64_t Context::n_outputs() const { return impl_->n_outputs_; }
+int64_t Context::length(int32_t seq) const { return impl_->kv_.length(seq); }
+
+Status Context::truncate(int32_t seq, int64_t new_length) {
+  return impl_->on_loop([&] { return impl_->kv_.truncate(seq, new_length); });
+}
+
+Status Context::fork(int32_t from, int32_t to, int64_t length) {
+  return impl_->on_loop([&] { return impl_->kv_.fork(from, to, length); });
+}
+
+Status Context::clear() {
+  return impl_->on_loop([&]() -> Status {
+    impl_->kv_.clear();
+    return {};
+  });
+}
+
+const ContextOptions& Context::options() const { return impl_->options_; }
+const ContextStats& Context::stats() const { return impl_->stats_; }
+const Model& Context::model() const { return *impl_->model_; }
+
+}  // namespace tessera

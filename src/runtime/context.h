@@ -1,0 +1,69 @@
+#pragma once
+// A context: the memory of many sequences, and decoding into it.
+//
+// A sequence is a list of tokens at positions 0 .. length - 1. decode() appends tokens to sequences and leaves logits for
+// the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop thread.
+// A failed call leaves every sequence as it was, except after kDeviceLost, when the context is dead and says so.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "runtime/engine.h"
+
+namespace tessera {
+
+struct BatchToken {
+  int32_t token = 0;
+  int32_t seq = 0;
+  bool wants_logits = false;
+};
+
+/// What lowering made of the placement, for people and tests.
+struct ContextStats {
+  int64_t n_tiles = 0;
+  int64_t n_steps = 0;              // kernels per micro-batch, over all devices
+  int64_t n_reduces = 0;            // of these, reduces that add two or more pieces
+  int64_t n_copies = 0;             // between devices, per micro-batch
+  int64_t copy_bytes_per_token = 0; // between devices
+  int64_t n_segments = 0;
+};
+
+class Context {
+ public:
+  /// Errors: kInvalidArgument (names the field), kDoesNotFit (per device: needed and budget), kUnsupported (cache types).
+  static Result<std::unique_ptr<Context>> create(std::shared_ptr<Model> model, const ContextOptions& options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
+  /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
+  /// kDeviceLost.
+  Status decode(std::span<const BatchToken> batch);
+
+  /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().
+  [[nodiscard]] std::span<const float> logits(int64_t i) const;
+  [[nodiscard]] int64_t n_outputs() const;
+
+  [[nodiscard]] int64_t length(int32_t seq) const;
+  /// Forgets positions >= new_length. Errors: kInvalidArgument; kUnsupported where a window has already let go of what
+  /// the new end would need (0 always works).
+  Status truncate(int32_t seq, int64_t new_length);
+  /// Makes `to` a copy of the first `length` positions of `from`, sharing whole pages.
+  Status fork(int32_t from, int32_t to, int64_t length);
+  Status clear();
+
+  [[nodiscard]] const ContextOptions& options() const;
+  [[nodiscard]] const ContextStats& stats() const;
+  [[nodiscard]] const Model& model() const;
+
+ private:
+  class Impl;
+  explicit Context(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,295 @@
+#include "runtime/engine.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/checked.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/memory_plan.h"
+#include "runtime/model_state.h"
+#include "runtime/vocab_loader.h"
+#include "runtime/weight_loader.h"
+
+namespace tessera {
+namespace {
+
+Result<SplitMode> parse_split_mode(const std::string& name) {
+  for (const SplitMode mode : {SplitMode::kNone, SplitMode::kLayer, SplitMode::kTensor}) {
+    if (name == split_mode_name(mode)) {
+      return mode;
+    }
+  }
+  return Status(ErrorCode::kInvalidArgument, fmt::format("--split-mode {}: known are none, layer, tensor", name));
+}
+
+Result<CpuIsa> parse_isa(const std::string& name) {
+  const std::vector<CpuIsa> available = cpu_isas();
+  if (name == "auto") {
+    return available.back();
+  }
+  std::string names;
+  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512Vnni}) {
+    if (name == cpu_isa_name(isa)) {
+      return isa;
+    }
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", cpu_isa_name(isa));
+  }
+  return Status(ErrorCode::kInvalidArgument, fmt::format("--cpu-isa {}: known are auto, {}", name, names));
+}
+
+// Loads a model step by step into a ModelState.
+class ModelLoader {
+ public:
+  ModelLoader(const ModelOptions& options, const Log& log, const LoadProgress& progress)
+      : options_(options), log_(log), progress_(progress), model_(std::make_shared<ModelState>()) {}
+
+  Result<std::shared_ptr<ModelState>> run() {
+    const auto start = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options_.path));
+    model_->file = std::make_unique<GgufFile>(std::move(file));
+    TRY(read_text());
+    if (!options_.vocab_only) {
+      TRY(define());
+      TRY(open());
+      TRY(place());
+      TRY(reserve());
+      TRY(load_weights(*model_, options_.n_threads > 0 ? options_.n_threads : model_->devices[0].info().n_threads,
+                       progress_));
+      model_->loop = std::make_unique<LoopThread>();
+    }
+    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+    model_->summary.load_ms = taken.count();
+    return std::move(model_);
+  }
+
+ private:
+  Status read_text() {
+    const Metadata& meta = model_->file->metadata();
+    ASSIGN_OR_RETURN(const std::string_view chat_template, meta.get_string("tokenizer.chat_template", ""));
+    model_->chat_template = chat_template;
+    Result<Vocab> vocab = load_vocab(meta);
+    if (!vocab.ok()) {
+      return vocab.status().with_context(options_.path);
+    }
+    auto tokenizer = Tokenizer::create(std::move(vocab).value(), [&](std::string_view warning) {
+      log_.warning(warning);
+    });
+    if (!tokenizer.ok()) {
+      return tokenizer.status().with_context(options_.path);
+    }
+    model_->tokenizer = std::move(tokenizer).value();
+    return {};
+  }
+
+  Status define() {
+    ASSIGN_OR_RETURN(model_->definition, build_model(*model_->file));
+    model_->kv_classes = kv_classes(model_->definition.program);
+    if (model_->tokenizer->n_vocab() > model_->definition.info.n_vocab) {
+      return {ErrorCode::kInvalidData,
+              fmt::format("{}: the vocabulary has {} tokens, but tensor token_embd.weight only {} rows", options_.path,
+                          model_->tokenizer->n_vocab(), model_->definition.info.n_vocab)};
+    }
+    return {};
+  }
+
+  Status open() {
+    ASSIGN_OR_RETURN(mode_, parse_split_mode(options_.split_mode));
+    ASSIGN_OR_RETURN(CpuIsa isa, parse_isa(options_.cpu_isa));
+    const bool scalar = options_.kernels == "scalar";
+    if (!scalar && options_.kernels != "auto" && options_.kernels != "fast") {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("--kernels {}: known are auto, fast, scalar", options_.kernels)};
+    }
+    isa = scalar ? CpuIsa::kPortable : isa;
+    ASSIGN_OR_RETURN(kernels_, cpu_kernel_table(scalar ? CpuKernelSet::kScalar : CpuKernelSet::kFast, isa));
+    model_->summary.kernel_class = kernels_->kernel_class();
+    model_->summary.cpu_isa = cpu_isa_name(isa);
+    DeviceOptions devices;
+    devices.names = options_.devices;
+    devices.budget_bytes = options_.device_memory;
+    devices.n_threads = options_.n_threads;
+    devices.cpu_kernel_class = kernels_->kernel_class();
+    ASSIGN_OR_RETURN(model_->devices, open_devices(devices));
+    if (model_->n_devices() > kMaxMaskDevices) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("--device names {} devices; at most {} work together", model_->n_devices(), kMaxMaskDevices)};
+    }
+    for (const auto& device : model_->devices.devices) {
+      if (!device->info().computes) {
+        return {ErrorCode::kUnsupported,
+                fmt::format("device {} computes nothing; it serves planning only. Use --device cpu:0", device->info().name)};
+      }
+    }
+    return {};
+  }
+
+  Status place() {
+    ModelState& m = *model_;
+    const int n_devices = m.n_devices();
+    const Shares shares{options_.tensor_split};
+    TRY(check_shares(shares, n_devices));
+    if (options_.n_cuts < 0 || options_.n_cuts > kMaxCuts) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("--cuts is {}; it must be 0 (as devices and shares ask) to {}", options_.n_cuts, kMaxCuts)};
+    }
+    const int n_cuts = std::min(choose_n_cuts(shares, n_devices, options_.n_cuts), kMaxCuts);
+    m.tiles = make_tiles(m.definition.table, n_cuts);
+    m.replicas = layout_replicas(m.definition.table);
+    TRY(check_layouts());
+    m.weights.resize(m.devices.size());
+    for (DeviceWeights& weights : m.weights) {
+      weights.kernels = kernels_;
+      const PanelSizer sizer = [&](DType dtype, int64_t rows, int64_t columns) {
+        return weights.kernels->layout(dtype)->packed_bytes(dtype, rows, columns);
+      };
+      for (const Tile& tile : m.tiles.tiles) {
+        weights.tile_layouts.push_back(layout_tile(m.definition.table, tile, sizer));
+      }
+    }
+    PlacementTarget target;
+    target.n_devices = n_devices;
+    target.tile_bytes = [&](const Tile& tile, int device) {
+      return m.weights[static_cast<size_t>(device)].tile_layouts[static_cast<size_t>(&tile - m.tiles.tiles.data())].bytes;
+    };
+    target.unit_bytes = [&](int device) { return m.devices[static_cast<size_t>(device)].info().unit_bytes; };
+    m.placement = make_placement(m.tiles, mode_, shares, target, 1);
+    report_shares(shares, n_cuts);
+    fill_summary(n_cuts);
+    for (size_t d = 0; d < m.weights.size(); ++d) {
+      DeviceWeights& weights = m.weights[d];
+      const uint64_t unit = m.devices[d].info().unit_bytes;
+      const bool used = m.placement.holds_tiles(static_cast<int>(d));
+      weights.tiles_offset = used ? round_up(m.replicas.bytes, unit) : 0;
+      weights.bytes = weights.tiles_offset + m.placement.tile_region_bytes[d];
+    }
+    return {};
+  }
+
+  // Every weight's type must have a product.
+  Status check_layouts() const {
+    for (const TensorSpec& spec : model_->definition.table.tensors) {
+      const bool product = spec.tile != TileKind::kReplica && spec.tile != TileKind::kHost;
+      if (product && kernels_->layout(spec.dtype) == nullptr) {
+        return {ErrorCode::kUnsupported,
+                fmt::format("{}: tensor {} has type {}, for which kernel class {} has no product", options_.path, spec.name,
+                            dtype_name(spec.dtype), kernels_->kernel_class())};
+      }
+    }
+    return {};
+  }
+
+  void report_shares(const Shares& shares, int n_cuts) const {
+    if (shares.parts.empty() || mode_ != SplitMode::kTensor) {
+      return;
+    }
+    const std::vector<int> counts = cuts_per_device(shares, model_->n_devices(), n_cuts);
+    for (int d = 0; d < model_->n_devices(); ++d) {
+      const double got = static_cast<double>(counts[static_cast<size_t>(d)]) / n_cuts;
+      if (std::abs(got - shares.of(d, model_->n_devices())) > 0.005) {
+        log_.info(fmt::format("--tensor-split is rounded to what {} cuts express: {} gets {} of {}", n_cuts,
+                              model_->devices[static_cast<size_t>(d)].info().name, counts[static_cast<size_t>(d)], n_cuts));
+      }
+    }
+  }
+
+  void fill_summary(int n_cuts) {
+    ModelSummary& s = model_->summary;
+    const ModelInfo& info = model_->definition.info;
+    s.architecture = info.architecture;
+    s.name = info.name;
+    s.n_layer = info.n_layer;
+    s.n_embd = info.n_embd;
+    s.n_head = info.n_head;
+    s.n_kv_head = info.n_kv_head;
+    s.n_vocab = info.n_vocab;
+    s.n_ctx_train = info.n_ctx_train;
+    s.file_bytes = model_->file->file_bytes();
+    s.split_mode = split_mode_name(mode_);
+    s.n_cuts = n_cuts;
+    s.placement_version = model_->placement.version;
+    for (int32_t l = 0; l < info.n_layer; ++l) {
+      s.n_layers_attn_cut += model_->tiles.cuts(CutAxis::kAttention, l).n_nonempty() >= 2 ? 1 : 0;
+      s.n_layers_ffn_cut += model_->tiles.cuts(CutAxis::kFeedForward, l).n_nonempty() >= 2 ? 1 : 0;
+    }
+  }
+
+  Status reserve() {
+    ModelState& m = *model_;
+    ContextOptions context = options_.context;
+    context.n_ctx = context.n_ctx > 0 ? context.n_ctx : std::max<int64_t>(m.definition.info.n_ctx_train, 1);
+    ASSIGN_OR_RETURN(const ContextSizes sizes, context_sizes(m, context));
+    ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m, context, sizes));
+    TRY(check_fit(m, needs));
+    for (size_t d = 0; d < m.weights.size(); ++d) {
+      ASSIGN_OR_RETURN(m.weights[d].range, m.devices[d].reserve(std::max<uint64_t>(m.weights[d].bytes, 1), "weights"));
+      TRY(m.weights[d].range->resize(m.weights[d].bytes));
+    }
+    return {};
+  }
+
+  const ModelOptions& options_;
+  const Log& log_;
+  const LoadProgress& progress_;
+  std::shared_ptr<ModelState> model_;
+  const KernelTable* kernels_ = nullptr;
+  SplitMode mode_ = SplitMode::kNone;
+};
+
+}  // namespace
+
+LowerInput ModelState::lower_input() const {
+  LowerInput input;
+  input.table = &definition.table;
+  input.program = &definition.program;
+  input.tiles = &tiles;
+  input.placement = &placement;
+  input.replicas = &replicas;
+  // Before weights have addresses lowering only counts; the stand-in is never read.
+  std::byte* const unplaced = reinterpret_cast<std::byte*>(uintptr_t{1} << 20);
+  for (const DeviceWeights& w : weights) {
+    std::byte* base = w.range == nullptr ? unplaced : w.range->base();
+    input.devices.push_back({base + w.tiles_offset, base, unplaced, w.kernels, &w.tile_layouts});
+  }
+  return input;
+}
+
+Model::Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
+Model::~Model() = default;
+
+Result<std::shared_ptr<Model>> Model::load(const ModelOptions& options, const Log& log, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(std::shared_ptr<ModelState> state, ModelLoader(options, log, progress).run());
+  return std::shared_ptr<Model>(new Model(std::move(state)));
+}
+
+const Tokenizer& Model::tokenizer() const { return *state_->tokenizer; }
+
+const std::string& Model::chat_template_source() const { return state_->chat_template; }
+
+Result<ChatTemplate> Model::chat_template(const std::string& source) const {
+  const Tokenizer& t = tokenizer();
+  const auto text = [&](std::optional<int32_t> id) { return id ? std::string(t.text(*id)) : std::string(); };
+  return ChatTemplate::parse(source.empty() ? state_->chat_template : source, text(t.bos()), text(t.eos()));
+}
+
+const ModelSummary& Model::summary() const { return state_->summary; }
+
+std::vector<DeviceUse> Model::device_use() const {
+  std::vector<DeviceUse> uses;
+  for (size_t d = 0; d < state_->weights.size(); ++d) {
+    DeviceUse use;
+    use.name = state_->devices[d].info().name;
+    for (const int32_t home : state_->placement.home) {
+      use.n_tiles += home == static_cast<int32_t>(d) ? 1 : 0;
+    }
+    use.weight_bytes = state_->weights[d].bytes;
+    use.kv_bytes = state_->weights[d].kv_bytes;
+    use.scratch_bytes = state_->weights[d].scratch_bytes;
+    use.budget_bytes = state_->devices[d].budget_bytes();
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+#pragma once
+// The engine as front ends see it: a model with its devices and its placement. Contexts (context.h) decode with it.
+//
+// A Model is loaded once and shared by its contexts. Everything that touches devices runs on the model's one loop thread;
+// functions here may be called from any thread and wait for it. The model file stays mapped for the model's life: the
+// embedding table is read from it, and it remains a valid copy of every weight.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+#include "tokenizer/template/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tessera {
+
+/// Sizes and types of one context's memory.
+struct ContextOptions {
+  int64_t n_ctx = 0;         // positions one sequence may have; 0: as many as the model was trained on
+  int64_t n_batch = 2048;    // tokens one decode() may take
+  int64_t n_ubatch = 512;    // tokens one micro-batch takes
+  int32_t n_seq_max = 1;     // sequences
+  DType k_type = DType::kF16;
+  DType v_type = DType::kF16;
+};
+
+struct ModelOptions {
+  std::string path;
+  std::vector<std::string> devices;        // of --device; empty: cpu:0
+  std::vector<uint64_t> device_memory;     // of --device-memory: none, one for all, or one each
+  int n_threads = 0;                       // over all devices; 0: what the machine runs at once
+  std::string kernels = "auto";            // auto, fast, scalar
+  std::string cpu_isa = "auto";            // auto, portable, avx2, avx512
+  std::string split_mode = "layer";        // none, layer, tensor
+  std::vector<double> tensor_split;        // shares of the devices; empty: even
+  int n_cuts = 0;                          // 0: from devices and shares
+  bool vocab_only = false;                 // tokenizer and template only; no device is opened
+  ContextOptions context;                  // what will be opened: the budget check counts it
+};
+
+/// What people and tests ask about a loaded model.
+struct ModelSummary {
+  std::string architecture;
+  std::string name;
+  std::string kernel_class;
+  std::string cpu_isa;
+  std::string split_mode;
+  int64_t n_layer = 0, n_embd = 0, n_head = 0, n_kv_head = 0, n_vocab = 0, n_ctx_train = 0;
+  uint64_t file_bytes = 0;
+  int n_cuts = 1;
+  int64_t n_layers_attn_cut = 0;  // layers whose attention has two or more non-empty cuts
+  int64_t n_layers_ffn_cut = 0;   // the same for the feed-forward part
+  uint64_t placement_version = 0;
+  double load_ms = 0;
+};
+
+/// Bytes of one device. KV and scratch: over all contexts.
+struct DeviceUse {
+  std::string name;
+  int64_t n_tiles = 0;
+  uint64_t weight_bytes = 0;  // tiles and replicas
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  uint64_t budget_bytes = 0;
+};
+
+/// 0 .. 1 while weights are read. Called from the thread that loads.
+using LoadProgress = std::function<void(double fraction)>;
+
+class ModelState;  // runtime's own view (model_state.h)
+
+class Model {
+ public:
+  /// Opens the file, checks everything, places and packs the weights.
+  /// Errors: those of the file; kInvalidArgument (names the flag); kDoesNotFit (per device: needed and budget);
+  /// kUnsupported.
+  static Result<std::shared_ptr<Model>> load(const ModelOptions& options, const Log& log = {},
+                                             const LoadProgress& progress = {});
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  [[nodiscard]] const Tokenizer& tokenizer() const;
+  /// The model file's own template; empty: it has none.
+  [[nodiscard]] const std::string& chat_template_source() const;
+  /// A template with this model's begin and end texts. Empty source: the file's own, or ChatML.
+  [[nodiscard]] Result<ChatTemplate> chat_template(const std::string& source = "") const;
+
+  [[nodiscard]] const ModelSummary& summary() const;
+  [[nodiscard]] std::vector<DeviceUse> device_use() const;
+
+  /// For runtime only.
+  [[nodiscard]] const std::shared_ptr<ModelState>& state() const { return state_; }
+
+ private:
+  explicit Model(std::shared_ptr<ModelState> state);
+  std::shared_ptr<ModelState> state_;
+};
+
+}  // namespace tessera

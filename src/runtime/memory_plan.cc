@@ -1,0 +1,141 @@
+#include "runtime/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "kernels/ops/kv_layout.h"
+
+namespace tessera {
+namespace {
+
+// Logits of one micro-batch are kept in at most this many bytes; a batch that wants more is cut into smaller ones.
+constexpr int64_t kLogitsBytesMax = 32 << 20;
+
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+Status out_of_range(const char* flag, int64_t found, int64_t least, int64_t most) {
+  return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be {} to {}", flag, found, least, most)};
+}
+
+}  // namespace
+
+Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions& options) {
+  constexpr int64_t kMost = 1 << 24;
+  if (options.n_ctx < 1 || options.n_ctx > kMost) {
+    return out_of_range("--ctx-size", options.n_ctx, 1, kMost);
+  }
+  if (options.n_batch < 1 || options.n_batch > kMost) {
+    return out_of_range("--batch-size", options.n_batch, 1, kMost);
+  }
+  if (options.n_ubatch < 1 || options.n_ubatch > (1 << 16)) {
+    return out_of_range("--ubatch-size", options.n_ubatch, 1, 1 << 16);
+  }
+  if (options.n_seq_max < 1 || options.n_seq_max > 4096) {
+    return out_of_range("the number of sequences", options.n_seq_max, 1, 4096);
+  }
+  for (const KvLayerSpec& layer : model.definition.program.kv_layers) {
+    for (const auto& [type, dim, flag] : {std::tuple(options.k_type, layer.k_dim, "--cache-type-k"),
+                                          std::tuple(options.v_type, layer.v_dim, "--cache-type-v")}) {
+      if (dim % dtype_info(type).block_elems != 0) {
+        return Status(ErrorCode::kUnsupported,
+                      fmt::format("{} {} stores blocks of {}, but a head of this model has {} elements; use f16 or f32",
+                                  flag, dtype_name(type), dtype_info(type).block_elems, dim));
+      }
+    }
+  }
+  ContextSizes sizes;
+  sizes.shape.n_tokens = std::min(options.n_ubatch, options.n_batch);
+  const int64_t logits_row = model.definition.info.n_vocab * static_cast<int64_t>(sizeof(float));
+  sizes.shape.n_outputs = std::clamp(kLogitsBytesMax / logits_row, int64_t{1}, sizes.shape.n_tokens);
+  sizes.shape.n_seqs = std::min<int64_t>(options.n_seq_max, sizes.shape.n_tokens);
+  const auto pages = [](int64_t positions) {
+    return static_cast<int64_t>(div_up(static_cast<uint64_t>(positions), static_cast<uint64_t>(kPageTokens)));
+  };
+  sizes.shape.row_pages = pages(options.n_ctx);
+  for (const int64_t window : model.kv_classes.windows) {
+    // A window class keeps what the window sees, one micro-batch, and the pages that both ends touch partly.
+    const int64_t visible = window == 0 ? options.n_ctx : std::min(options.n_ctx, window + sizes.shape.n_tokens + 2 * kPageTokens);
+    sizes.class_pages.push_back(pages(visible) * options.n_seq_max);
+  }
+  return sizes;
+}
+
+std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOptions& options, const ContextSizes& sizes) {
+  const int n_cuts = model.tiles.n_cuts;
+  const auto& layers = model.definition.program.kv_layers;
+  std::vector<uint64_t> bytes(layers.size() * static_cast<size_t>(n_cuts), 0);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const KvFormat format{options.k_type, options.v_type, layers[l].k_dim, layers[l].v_dim};
+    const int64_t n_pages = sizes.class_pages[static_cast<size_t>(model.kv_classes.of_layer[l])];
+    for (int c = 0; c < n_cuts; ++c) {
+      const int64_t n_heads = model.tiles.attn_cuts[l].groups(c).size();
+      bytes[l * static_cast<size_t>(n_cuts) + static_cast<size_t>(c)] =
+          static_cast<uint64_t>(kv_page_bytes(format, n_heads) * n_pages);
+    }
+  }
+  return bytes;
+}
+
+KvLayout layout_kv(const ModelState& model, const std::vector<uint64_t>& tile_bytes) {
+  KvLayout layout;
+  layout.offsets.assign(tile_bytes.size(), 0);
+  layout.device_bytes.assign(model.devices.size(), 0);
+  const int n_cuts = model.tiles.n_cuts;
+  for (size_t i = 0; i < tile_bytes.size(); ++i) {
+    const auto layer = static_cast<int32_t>(i) / n_cuts;
+    const int tile = model.tiles.find(TileKind::kAttn, layer, static_cast<int>(i) % n_cuts);
+    if (tile < 0) {
+      continue;
+    }
+    const auto device = static_cast<size_t>(model.placement.home[static_cast<size_t>(tile)]);  // kv follows attn
+    layout.offsets[i] = layout.device_bytes[device];
+    layout.device_bytes[device] += round_up(tile_bytes[i], model.devices[device].info().unit_bytes);
+  }
+  return layout;
+}
+
+Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
+                                             const ContextSizes& sizes) {
+  const KvLayout kv = layout_kv(model, kv_tile_bytes(model, options, sizes));
+  LowerInput input = model.lower_input();
+  input.k_type = options.k_type;
+  input.v_type = options.v_type;
+  input.shape = sizes.shape;
+  input.kv_bases.assign(kv.offsets.size(), nullptr);
+  input.count_only = true;
+  ASSIGN_OR_RETURN(const Lowered lowered, lower(input));
+  std::vector<DeviceNeed> needs(model.devices.size());
+  for (size_t d = 0; d < needs.size(); ++d) {
+    needs[d].weight_bytes = model.weights[d].bytes;
+    needs[d].kv_bytes = kv.device_bytes[d];
+    needs[d].scratch_bytes = lowered.scratch_bytes[d];
+  }
+  return needs;
+}
+
+Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs) {
+  std::string lacking;
+  for (size_t d = 0; d < needs.size(); ++d) {
+    const Device& device = model.devices[d];
+    // What is in use already belongs to these weights once they are loaded, or to other contexts.
+    const uint64_t own = model.weights[d].range == nullptr ? 0 : model.weights[d].range->committed_bytes();
+    const uint64_t used = device.used_bytes() - std::min(device.used_bytes(), own);
+    if (used + needs[d].total() > device.budget_bytes()) {
+      lacking += fmt::format("{}{} needs {:.1f} MiB (weights {:.1f}, KV cache {:.1f}, scratch {:.1f}) and has {:.1f}",
+                             lacking.empty() ? "" : "; ", device.info().name, mib(needs[d].total()),
+                             mib(needs[d].weight_bytes), mib(needs[d].kv_bytes), mib(needs[d].scratch_bytes),
+                             mib(device.budget_bytes() - std::min(used, device.budget_bytes())));
+    }
+  }
+  if (lacking.empty()) {
+    return {};
+  }
+  return {ErrorCode::kDoesNotFit,
+          fmt::format("the {} placement does not fit: {}. Lower --ctx-size or --ubatch-size, raise --device-memory, or add "
+                      "a --device",
+                      split_mode_name(model.placement.made_by), lacking)};
+}
+
+}  // namespace tessera

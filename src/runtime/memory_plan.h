@@ -1,0 +1,44 @@
+#pragma once
+// What a context needs on each device, counted by the code that later carves it.
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/model_state.h"
+
+namespace tessera {
+
+/// Sizes that follow from a model and context options.
+struct ContextSizes {
+  BatchShape shape;
+  std::vector<int64_t> class_pages;  // by KV class: pages in the pool
+};
+
+/// Checks options against the model. Errors: kInvalidArgument naming the flag.
+Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions& options);
+
+/// Bytes of each kv(layer, cut): index layer * n_cuts + cut; 0 where the cut is empty.
+std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOptions& options, const ContextSizes& sizes);
+
+struct DeviceNeed {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  [[nodiscard]] uint64_t total() const { return weight_bytes + kv_bytes + scratch_bytes; }
+};
+
+/// Needs by device of the model's weights and one context. Errors: kUnsupported (no kernel for a cache type).
+Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
+                                             const ContextSizes& sizes);
+
+/// kDoesNotFit with one clause per device that lacks bytes: needed (weights, KV, scratch) and budget.
+Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs);
+
+/// Offset of each kv tile in its device's KV range, on the unit grid, and the bytes of each range.
+struct KvLayout {
+  std::vector<uint64_t> offsets;       // as kv_tile_bytes
+  std::vector<uint64_t> device_bytes;  // by device
+};
+KvLayout layout_kv(const ModelState& model, const std::vector<uint64_t>& tile_bytes);
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#include "runtime/micro_batch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tensor/quants.h"
+
+namespace tessera {
+namespace {
+
+void write_ints(std::byte* at, const std::vector<int32_t>& values) {
+  std::memcpy(at, values.data(), values.size() * sizeof(int32_t));
+}
+
+// Rows of the embedding table, read from the file's mapping, times the program's scale.
+void write_embeddings(const ModelState& model, std::span<const BatchToken> tokens, std::byte* at) {
+  for (const Node& node : model.definition.program.nodes) {
+    const auto* embed = std::get_if<EmbedNode>(&node.op);
+    if (embed == nullptr) {
+      continue;
+    }
+    const TensorSpec& spec = model.definition.table.tensors[static_cast<size_t>(embed->table)];
+    const TensorInfo& info = model.file->tensors()[static_cast<size_t>(spec.source)];
+    const std::byte* rows = model.file->data(info).data();
+    auto* out = reinterpret_cast<float*>(at);  // [n_tokens, n_embd] f32
+    for (const BatchToken& token : tokens) {
+      dequantize_row(spec.dtype, rows + info.bytes_per_row() * static_cast<uint64_t>(token.token), out, spec.columns);
+      if (embed->scale != 1) {
+        std::for_each(out, out + spec.columns, [&](float& x) { x *= embed->scale; });
+      }
+      out += spec.columns;
+    }
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> batch, const BatchShape& shape) {
+  std::vector<std::span<const BatchToken>> pieces;
+  std::vector<int32_t> seqs;
+  size_t begin = 0;
+  int64_t n_outputs = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const bool new_seq = std::ranges::find(seqs, batch[i].seq) == seqs.end();
+    const int64_t outputs = n_outputs + (batch[i].wants_logits ? 1 : 0);
+    const bool full = static_cast<int64_t>(i - begin) == shape.n_tokens || outputs > shape.n_outputs ||
+                      (new_seq && static_cast<int64_t>(seqs.size()) == shape.n_seqs);
+    if (full) {
+      pieces.push_back(batch.subspan(begin, i - begin));
+      begin = i;
+      n_outputs = 0;
+      seqs.clear();
+    }
+    if (full || new_seq) {
+      seqs.push_back(batch[i].seq);
+    }
+    n_outputs += batch[i].wants_logits ? 1 : 0;
+  }
+  if (begin < batch.size()) {
+    pieces.push_back(batch.subspan(begin));
+  }
+  return pieces;
+}
+
+int32_t fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
+                    std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block) {
+  write_embeddings(model, tokens, block + layout.embeddings);
+  write_ints(block + layout.positions, batch.positions);
+  write_ints(block + layout.seq_rows, batch.seq_rows);
+  for (size_t c = 0; c < batch.classes.size(); ++c) {
+    const KvBatchClass& klass = batch.classes[c];
+    write_ints(block + layout.classes[c].slots, klass.slots);
+    const auto row = static_cast<size_t>(klass.row_pages);
+    for (size_t r = 0; r < batch.row_seqs.size(); ++r) {
+      std::memcpy(block + layout.classes[c].page_table + r * static_cast<size_t>(shape.row_pages) * sizeof(int32_t),
+                  klass.page_table.data() + r * row, row * sizeof(int32_t));
+    }
+  }
+  std::vector<int32_t> output_rows;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].wants_logits) {
+      output_rows.push_back(static_cast<int32_t>(i));
+    }
+  }
+  write_ints(block + layout.output_rows, output_rows);
+  return static_cast<int32_t>(output_rows.size());
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+// The tensor table of a model: every weight it has, which tile it belongs to, and how it is cut.
+//
+// An architecture file fills it; placement makes tiles from it; the program refers to its entries by index. It holds no
+// bytes: `source` says where in the model file they are, `constant` holds the few that the model computed itself.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensor/cut_rule.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// What kind of home a tensor has (DESIGN: vocabulary).
+enum class TileKind : uint8_t {
+  kReplica,  // small; every device holds it: norms, biases, scales, rope frequencies. Stored as f32
+  kHost,     // read from the host's mapping of the file only: embedding tables
+  kAttn,     // attn(layer, cut)
+  kFfn,      // ffn(layer, cut)
+  kHead,     // head(cut)
+};
+
+using TensorIndex = int32_t;
+inline constexpr TensorIndex kNoTensor = -1;
+
+struct TensorSpec {
+  std::string name;        // as in the file; constants get a name of their own
+  DType dtype = DType::kF32;
+  int64_t rows = 1;        // outputs of a product; 1 for vectors
+  int64_t columns = 0;     // inputs of a product; length of vectors
+  TileKind tile = TileKind::kReplica;
+  int32_t layer = -1;      // -1: none (head, final norm)
+  CutRule cut;
+  int32_t source = -1;     // index among the file's tensors; -1: constant
+  std::vector<float> constant;
+};
+
+/// Groups of the splittable axes of one layer.
+struct LayerAxes {
+  int64_t n_kv_heads = 0;
+  int64_t n_ff = 0;
+};
+
+struct TensorTable {
+  std::vector<TensorSpec> tensors;
+  std::vector<LayerAxes> layers;
+  int64_t n_vocab = 0;
+
+  /// Groups of an axis in a layer (the layer does not matter for kHead).
+  [[nodiscard]] int64_t n_groups(CutAxis axis, int32_t layer) const {
+    switch (axis) {
+      case CutAxis::kAttention: return layers[static_cast<size_t>(layer)].n_kv_heads;
+      case CutAxis::kFeedForward: return layers[static_cast<size_t>(layer)].n_ff;
+      case CutAxis::kHead: return n_vocab;
+      case CutAxis::kNone: break;
+    }
+    return 0;
+  }
+};
+
+}  // namespace tessera
