@@ -3,8 +3,8 @@
 //
 // A Vocab is plain data: whoever reads the file fills it, this room knows no file format. A Tokenizer is made from one
 // and never changes afterwards: every const function may be called from any number of threads at once. It owns all
-// that it needs. Encoding cannot fail: what a vocabulary cannot express becomes its unknown token or, without one, is
-// left out (create() warns about such vocabularies). Work and memory are linear in the text up to a logarithm.
+// that it needs. Encoding cannot fail: a byte that a vocabulary cannot express becomes its unknown token (llama)
+// or is left out (create() warns about such vocabularies). Work and memory are linear in the text up to a logarithm.
 //
 // Behaviour is that of llama.cpp, the engine most files are made for, except where tokenizer_test.cc and the list at
 // Tokenizer::encode say otherwise.
@@ -36,13 +36,13 @@ enum class TokenType : int32_t {
 /// A vocabulary as the file states it; empty or nullopt where the file says nothing. Field names follow the keys under
 /// `tokenizer.ggml.`; an id that is negative or not below tokens.size() is warned about and counts as absent.
 struct Vocab {
-  std::string model;                    // "llama", "gpt2" or "gemma4"
-  std::string pre;                      // family of the pre-tokenizer (gpt2 only)
-  std::string model_name;               // `general.name`: "phi-3" in it makes special tokens swallow spaces after them
-  std::vector<std::string> tokens;      // [n_vocab]
-  std::vector<float> scores;            // [n_vocab] or empty; llama only
-  std::vector<TokenType> token_types;   // [n_vocab] or empty (all normal)
-  std::vector<std::string> merges;      // "left right", by rank; gpt2 and gemma4
+  std::string model;                   // "llama", "gpt2" or "gemma4"
+  std::string pre;                     // family of the pre-tokenizer (gpt2 only)
+  std::string model_name;              // `general.name`: "phi-3" in it makes special tokens swallow spaces after them
+  std::vector<std::string> tokens;     // [n_vocab]
+  std::vector<float> scores;           // [n_vocab] or empty; llama only
+  std::vector<TokenType> token_types;  // [n_vocab] or empty (all normal)
+  std::vector<std::string> merges;     // "left right", by rank; gpt2 and gemma4
   std::optional<int64_t> bos_id, eos_id, eot_id, eom_id;
   std::optional<int64_t> unk_id, sep_id, pad_id, mask_id;
   std::optional<int64_t> fim_pre_id, fim_suf_id, fim_mid_id, fim_pad_id, fim_rep_id, fim_sep_id;
@@ -83,9 +83,11 @@ class Tokenizer {
   /// Token ids of text. With a byte-complete vocabulary decode(encode(text), verbatim) gives back text, byte for byte
   /// (llama: after the added space), also where it is not UTF-8.
   /// Better than the reference, on purpose:
-  /// - gpt2: bytes that are not UTF-8 keep their own byte tokens (the reference makes each U+FFFD);
+  /// - gpt2: bytes that are not UTF-8 keep their own byte tokens, provided that the vocabulary has all of them (the
+  ///   reference reads each as U+FFFD; so do we where a token is missing);
   /// - gpt2: a merge result without a token is spelled with byte tokens (the reference drops its non-ASCII letters);
-  /// - llama: a byte without a token becomes the unknown token (the reference gives up).
+  /// - llama: a byte without a token becomes the unknown token (the reference gives up);
+  /// - merging never makes a control or unknown token of ordinary text (the reference may, if the merges lead there).
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
 
   /// Token ids of the concatenation of spans, as one text: words merge across borders between spans. A control token
@@ -122,15 +124,15 @@ class Tokenizer {
   std::optional<int32_t> unk() const;
   std::optional<int32_t> sep() const;
   std::optional<int32_t> pad() const;
-  std::optional<int32_t> nl() const;   // the token of "\n"; pad where it has none
+  std::optional<int32_t> nl() const;  // the token of "\n"; pad where it has none
   std::optional<int32_t> fim_prefix() const;
   std::optional<int32_t> fim_suffix() const;
   std::optional<int32_t> fim_middle() const;
   bool add_bos() const;
   bool add_eos() const;
-  std::span<const int32_t> suppress_tokens() const;
-  std::string_view model() const;           // "llama", "gpt2", "gemma4"
-  std::string_view pre_tokenizer() const;   // family in use: "default" when the file's was unknown; "" for llama
+  std::span<const int64_t> suppress_tokens() const;  // ids in range only
+  std::string_view model() const;                    // "llama", "gpt2", "gemma4"
+  std::string_view pre_tokenizer() const;  // family in use: "default" when the file's was unknown; "" for llama
 
  private:
   struct Impl;
