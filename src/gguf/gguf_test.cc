@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <unistd.h>
 
 #include "gmock/gmock.h"
@@ -13,6 +14,7 @@
 
 #include "gguf/raw_gguf.h"
 #include "gguf/writer.h"
+#include "tensor/quants.h"
 
 namespace tessera {
 namespace {
@@ -96,6 +98,41 @@ TEST_F(GgufFileTest, EveryTinyModelIsRead) {
     EXPECT_TRUE(file->check_unchanged().ok());
   }
   EXPECT_GE(n_files, 20);
+}
+
+uint64_t fnv1a64(std::span<const std::byte> bytes) {
+  uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const std::byte b : bytes) {
+    hash = (hash ^ std::to_integer<uint64_t>(b)) * 0x100000001B3ULL;
+  }
+  return hash;
+}
+
+// From the file to the numbers, tensor by tensor: nearly every block type occurs in the two quantmix models.
+TEST_F(GgufFileTest, TensorsStandForTheSameNumbersAsInTheReference) {
+  std::ifstream in(TESSERA_TEST_DATA "/dequant_models.tsv");
+  std::string line;
+  int n_tensors = 0;
+  while (std::getline(in, line)) {
+    if (line.starts_with('#')) {
+      continue;
+    }
+    std::istringstream fields(line);
+    std::string file_name, name, type;
+    uint64_t wanted = 0;
+    fields >> file_name >> name >> type >> std::hex >> wanted;
+    ASSERT_FALSE(fields.fail()) << line;
+    const auto file = GgufFile::open(TESSERA_TEST_DATA "/tiny/" + file_name);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const TensorInfo* info = file->find(name);
+    ASSERT_NE(info, nullptr) << name;
+    EXPECT_EQ(dtype_name(info->dtype), type);
+    std::vector<float> values(info->n_elems);
+    dequantize_row(info->dtype, file->data(*info).data(), values.data(), static_cast<int64_t>(values.size()));
+    EXPECT_EQ(fnv1a64(std::as_bytes(std::span(values))), wanted) << line;
+    ++n_tensors;
+  }
+  EXPECT_GE(n_tensors, 30);
 }
 
 TEST_F(GgufFileTest, MovingKeepsEveryViewValid) {
