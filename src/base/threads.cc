@@ -1,0 +1,123 @@
+#include "base/threads.h"
+
+#include <algorithm>
+#include <climits>
+#include <csignal>
+#include <ctime>
+#include <fstream>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
+
+uint32_t* futex_word(const std::atomic<uint32_t>& value) {
+  static_assert(sizeof(value) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free);
+  return const_cast<uint32_t*>(reinterpret_cast<const uint32_t*>(&value));
+}
+
+// Threads' worth of time that a container may use; INT_MAX without a quota.
+int container_quota_threads() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota_us = 0;
+  double period_us = 0;
+  if (!(file >> quota_us >> period_us) || quota_us <= 0 || period_us <= 0) {
+    return INT_MAX;
+  }
+  return static_cast<int>(std::clamp(quota_us / period_us + 0.5, 1.0, 1e6));
+}
+
+}  // namespace
+
+int hardware_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // A machine with more processors than cpu_set_t holds (1024) fails here; the library's count stands in.
+  const int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                             : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(n, container_quota_threads()));
+}
+
+Result<std::thread> start_thread(const std::string& name, std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  // A fault of the thread's own must reach the handler that reports it, and a profiler its thread.
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF}) {
+    sigdelset(&all, own);
+  }
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  std::string reason;
+  try {
+    thread = std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    reason = error.what();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!thread.joinable()) {
+    return Status(ErrorCode::kOutOfMemory, "cannot start thread " + name + ": " + reason);
+  }
+  pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
+  return thread;
+}
+
+void WaitCounter::advance() {
+  // Sequentially consistent, as is the sleeper's count: either this thread sees the sleeper, or the kernel sees the new
+  // value when the sleeper asks to sleep.
+  value_.fetch_add(1, std::memory_order_seq_cst);
+  if (n_sleepers_.load(std::memory_order_seq_cst) != 0) {
+    syscall(SYS_futex, futex_word(value_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+uint32_t WaitCounter::wait_past(uint32_t seen, int spin_us, std::chrono::nanoseconds timeout) const {
+  using Clock = std::chrono::steady_clock;
+  if (const uint32_t value = load(); value != seen) {
+    return value;
+  }
+  if (spin_us > 0) {
+    const auto spin_end = Clock::now() + std::chrono::microseconds(spin_us);
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (const uint32_t value = load(); value != seen) {
+          return value;
+        }
+        relax();
+      }
+    } while (Clock::now() < spin_end);
+  }
+  const auto start = Clock::now();
+  n_sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  uint32_t value = load();
+  while (value == seen) {
+    timespec left{};
+    if (timeout != kForever) {
+      const auto ns = (timeout - (Clock::now() - start)).count();
+      if (ns <= 0) {
+        break;
+      }
+      left.tv_sec = ns / 1'000'000'000;
+      left.tv_nsec = ns % 1'000'000'000;
+    }
+    syscall(SYS_futex, futex_word(value_), FUTEX_WAIT_PRIVATE, seen, timeout == kForever ? nullptr : &left, nullptr, 0);
+    value = load();
+  }
+  n_sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  return value;
+}
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+#include "device/cpu/cpu_device.h"
+
+#include <fmt/core.h>
+#include <utility>
+
+#include "base/threads.h"
+#include "device/cpu/cpu_host.h"
+#include "device/cpu/cpu_memory.h"
+#include "device/cpu/cpu_team.h"
+#include "device/host_queue.h"
+
+namespace tessera {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(DeviceInfo info, uint64_t budget_bytes, std::unique_ptr<HostQueue> queue)
+      : info_(std::move(info)),
+        budget_(std::make_shared<MemoryBudget>(info_.name, budget_bytes)),
+        queue_(std::move(queue)) {}
+
+  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+  [[nodiscard]] uint64_t budget_bytes() const override { return budget_->budget_bytes(); }
+  [[nodiscard]] uint64_t used_bytes() const override { return budget_->used_bytes(); }
+  Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<MemoryRange> range, CpuMemory::reserve(budget_, max_bytes, std::move(purpose)));
+    return range;
+  }
+  Queue& compute_queue() override { return *queue_; }
+
+ private:
+  const DeviceInfo info_;
+  const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges
+  const std::unique_ptr<HostQueue> queue_;
+};
+
+// Spin times by who waits: a thread may spin only if every thread that could want a core at that time has one.
+struct SpinTimes {
+  int team_us;   // team threads for each other
+  int queue_us;  // queue threads for work and for other devices
+  int wait_us;   // the engine's thread for the devices
+};
+
+SpinTimes choose_spin_times(int n_threads, int n_devices, int n_cores, int spin_us) {
+  // Queue threads are team threads, except in a shared team, where only one of them is at a time.
+  const int n_device_threads = n_threads >= n_devices ? n_threads : n_threads - 1 + n_devices;
+  return {
+      .team_us = n_threads <= n_cores ? spin_us : 0,
+      .queue_us = n_device_threads <= n_cores ? spin_us : 0,
+      // Short: it waits for whole batches, and woke the queue's thread on its own core if the others are busy.
+      .wait_us = n_device_threads + 1 <= n_cores ? spin_us / 5 : 0,
+  };
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOptions& options) {
+  CHECK(!options.names.empty());
+  const size_t n_names = options.names.size();
+  if (options.n_threads < 0) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("--threads {}: must be at least 1", options.n_threads));
+  }
+  if (!options.budget_bytes.empty() && options.budget_bytes.size() != n_names) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{} memory budgets for {} CPU devices", options.budget_bytes.size(), n_names));
+  }
+  const CpuHost host = cpu_host();
+  const int n_devices = static_cast<int>(n_names);
+  const int n_threads = options.n_threads == 0 ? host.n_threads : options.n_threads;
+  const SpinTimes spin = choose_spin_times(n_threads, n_devices, host.n_threads, options.spin_us);
+  const bool shared = n_threads < n_devices;
+  std::shared_ptr<CpuTeam> team;
+  if (shared) {
+    ASSIGN_OR_RETURN(team, CpuTeam::start("cpu", n_threads, spin.team_us));
+  }
+
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int i = 0; i < n_devices; ++i) {
+    const std::string& name = options.names[static_cast<size_t>(i)];
+    if (!shared) {
+      const int n_own = n_threads / n_devices + (i < n_threads % n_devices ? 1 : 0);
+      ASSIGN_OR_RETURN(team, CpuTeam::start(name, n_own, spin.team_us));
+    }
+    ASSIGN_OR_RETURN(auto queue, HostQueue::start({name, spin.queue_us, spin.wait_us},
+                                                  [team](const CommandList& list, const LaunchSizes& sizes) {
+                                                    team->run(list, sizes);
+                                                  }));
+    DeviceInfo info;
+    info.name = name;
+    info.description = fmt::format("{}, {} of {} threads{}", host.processor, team->n_threads(), host.n_threads,
+                                   shared ? fmt::format(" shared by {} devices", n_devices) : "");
+    info.kernel_class = options.kernel_class;
+    info.n_threads = team->n_threads();
+    uint64_t budget = options.budget_bytes.empty() ? 0 : options.budget_bytes[static_cast<size_t>(i)];
+    if (budget == 0) {
+      budget = host.available_bytes / static_cast<uint64_t>(n_devices);
+    }
+    devices.push_back(std::make_unique<CpuDevice>(std::move(info), budget, std::move(queue)));
+  }
+  return devices;
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#pragma once
+// CPU devices: logical devices that divide this machine's threads among them, each with its own queue and budget.
+//
+// With at least one thread per device, each has a team of its own, and its queue's thread is the first of the team.
+// With fewer threads than devices all share one team; a device holds it for one submitted list at a time, never while
+// it waits for an event. Results do not depend on any of this: kernels split rows over threads, never sums.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace tessera {
+
+struct CpuDeviceOptions {
+  std::vector<std::string> names = {"cpu:0"};  // one device each
+  int n_threads = 0;                           // in all, shared by the devices; 0: what the machine runs at once
+  std::vector<uint64_t> budget_bytes = {};     // one for each name; empty or 0: an even share of available memory
+  std::string kernel_class = "cpu-scalar";     // of the kernel table they are used with
+  // How long a thread spins for another before it sleeps. 50 us covers the gap between two steps of a decode and is
+  // about what one sleep and wake-up costs. Not used (0) where threads outnumber cores.
+  int spin_us = 50;
+};
+
+/// The devices, in the order of the names. REQUIRES: at least one name.
+/// Errors: kOutOfMemory when the system grants no more threads; kInvalidArgument for a negative n_threads or a number
+/// of budgets that is not the number of names.
+Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+#pragma once
+// What the machine under the CPU devices is: processor and memory, read from /proc and the container's limits.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+struct CpuHost {
+  std::string processor;         // as the processor names itself; "unknown processor" where it does not
+  int n_threads = 1;             // that this process can run at once
+  uint64_t memory_bytes = 0;     // of the machine or the container, whichever is less
+  uint64_t available_bytes = 0;  // of these, what can be had now without swapping
+};
+
+/// Reads the facts anew. Never fails: what cannot be read stays at a guess.
+CpuHost cpu_host();
+
+/// The processor's name in the text of /proc/cpuinfo; empty when there is none.
+std::string processor_name(std::string_view cpuinfo);
+/// A value of /proc/meminfo such as "MemAvailable", in bytes; 0 when it is not there.
+uint64_t meminfo_bytes(std::string_view meminfo, std::string_view key);
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+#include "device/cpu/cpu_memory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint64_t kHugePageBytes = 2 << 20;  // x86-64, and aarch64 with 4 KiB pages
+
+uint64_t page_bytes() {
+  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudget> budget, uint64_t max_bytes,
+                                                      std::string purpose) {
+  const auto refuse = [&](int error) {
+    return Status(ErrorCode::kOutOfMemory,
+                  fmt::format("device {} cannot reserve {} of address space for {}: {}", budget->device(),
+                              mib_text(max_bytes), purpose, std::generic_category().message(error)));
+  };
+  const auto mapped = checked_align_up(std::max<uint64_t>(max_bytes, 1), page_bytes());
+  const auto with_slack = mapped ? checked_add(*mapped, kHugePageBytes) : std::nullopt;
+  if (!with_slack) {
+    return refuse(ENOMEM);
+  }
+  void* address = mmap(nullptr, *with_slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    return refuse(errno);
+  }
+  auto* start = static_cast<std::byte*>(address);
+  const auto ahead = round_up(reinterpret_cast<uintptr_t>(start), kHugePageBytes) - reinterpret_cast<uintptr_t>(start);
+  if (ahead != 0) {
+    munmap(start, ahead);
+  }
+  munmap(start + ahead + *mapped, kHugePageBytes - ahead);
+
+  std::unique_ptr<CpuMemory> memory(new CpuMemory(std::move(budget), std::move(purpose)));
+  memory->base_ = start + ahead;
+  memory->mapped_bytes_ = *mapped;
+  memory->reserved_bytes_ = max_bytes;
+  if (*mapped >= kHugePageBytes) {
+    madvise(memory->base_, *mapped, MADV_HUGEPAGE);  // a hint; without it only speed is lost
+  }
+  return memory;
+}
+
+CpuMemory::~CpuMemory() {
+  munmap(base_, mapped_bytes_);
+  budget_->give_back(committed_bytes_);
+}
+
+uint64_t CpuMemory::committed_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return committed_bytes_;
+}
+
+Status CpuMemory::resize(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes > reserved_bytes_) {
+    return {ErrorCode::kDoesNotFit, fmt::format("device {}: {} asks for {} of a range of {}", budget_->device(),
+                                                purpose_, mib_text(bytes), mib_text(reserved_bytes_))};
+  }
+  if (bytes > committed_bytes_) {
+    return grow(bytes);
+  }
+  if (bytes < committed_bytes_) {
+    shrink(bytes);
+  }
+  return {};
+}
+
+Status CpuMemory::grow(uint64_t bytes) {
+  TRY(budget_->take(bytes - committed_bytes_, purpose_));
+  if (mprotect(base_, round_up(bytes, page_bytes()), PROT_READ | PROT_WRITE) != 0) {
+    const int error = errno;
+    budget_->give_back(bytes - committed_bytes_);
+    return {ErrorCode::kOutOfMemory,
+            fmt::format("device {}: the system has no {} more for {}: {}", budget_->device(),
+                        mib_text(bytes - committed_bytes_), purpose_, std::generic_category().message(error))};
+  }
+  committed_bytes_ = bytes;
+  return {};
+}
+
+void CpuMemory::shrink(uint64_t bytes) {
+  const uint64_t keep = round_up(bytes, page_bytes());
+  const uint64_t had = round_up(committed_bytes_, page_bytes());
+  // The rest of the last page stays; it must be zero when the range grows again.
+  std::memset(base_ + bytes, 0, std::min(keep, committed_bytes_) - bytes);
+  if (keep < had) {
+    // MADV_DONTNEED frees the pages, also where mprotect, which only guards against stray access, is refused.
+    madvise(base_ + keep, had - keep, MADV_DONTNEED);
+    mprotect(base_ + keep, had - keep, PROT_NONE);
+  }
+  budget_->give_back(committed_bytes_ - bytes);
+  committed_bytes_ = bytes;
+}
+
+}  // namespace tessera
