@@ -32,33 +32,53 @@ void run_tile(Weights weights, int64_t n_blocks, const Activations& x, int64_t n
   kTiles[static_cast<size_t>(n_tokens - 1)](weights, n_blocks, x, first, y, y_stride, n_rows);
 }
 
+/// One group, few tokens: weights are unpacked in registers.
+template <PackedFormat kFormat>
+void group_direct(const std::byte* group, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
+                  int64_t y_stride, int64_t n_rows) {
+  using Weights = PackedWeights<kFormat>;
+  run_tile<Weights, kDirectTokens>(Weights(group), n_blocks, x, n_tokens, true, y, y_stride, n_rows);
+}
+
+/// One group, many tokens: weights are unpacked a slab at a time.
+template <PackedFormat kFormat>
+void group_slabs(const std::byte* group, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
+                 int64_t y_stride, int64_t n_rows) {
+  using Weights = SlabOf<PackedWeights<kFormat>>;
+  Slab slab;
+  for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
+    const int64_t n = std::min(kSlabBlocks, n_blocks - b);
+    fill_slab(PackedWeights<kFormat>(group), b, n, slab);
+    for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
+      run_tile<Weights, kSlabTokens>(Weights(slab), n, x.from(t, b), std::min<int64_t>(kSlabTokens, n_tokens - t),
+                                     b == 0, y + t * y_stride, y_stride, n_rows);
+    }
+  }
+}
+
+/// Tokens whose activations stay in a second-level cache while all groups pass over them.
+inline int64_t resident_tokens(int64_t columns) {
+  constexpr int64_t kBytes = 768 << 10;
+  const int64_t tiles = kBytes / (q8_row_bytes(columns) * kSlabTokens);
+  return std::max<int64_t>(tiles, 4) * kSlabTokens;
+}
+
 template <PackedFormat kFormat>
 void product_packed(const MatmulPart& part, const MatmulArgs& args) {
-  using Weights = PackedWeights<kFormat>;
   const MatmulPanel& panel = part.panel;
   const int64_t n_blocks = panel.columns / kQ8Block;
-  const int64_t n_tokens = part.token_end - part.token_begin;
-  const Activations x = Activations{static_cast<const int8_t*>(args.q8), q8_scales(args.q8, args.q8_columns),
-                                    q8_row_bytes(args.q8_columns)}
-                            .from(part.token_begin, panel.column_begin / kQ8Block);
-  float* y = panel.y + part.token_begin * panel.y_stride;
-  for (int64_t row = part.row_begin; row < part.row_end; row += kGroupRows) {
-    const Weights weights(static_cast<const std::byte*>(panel.weights) +
-                          row / kGroupRows * kFormat.group_bytes(n_blocks));
-    const int64_t n_rows = std::min(kGroupRows, panel.rows - row);
-    if (n_tokens <= kDirectTokens) {
-      run_tile<Weights, kDirectTokens>(weights, n_blocks, x, n_tokens, true, y + row, panel.y_stride, n_rows);
-      continue;
-    }
-    Slab slab;
-    for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
-      const int64_t n = std::min(kSlabBlocks, n_blocks - b);
-      fill_slab(weights, b, n, slab);
-      for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
-        run_tile<SlabOf<Weights>, kSlabTokens>(SlabOf<Weights>(slab), n, x.from(t, b),
-                                               std::min<int64_t>(kSlabTokens, n_tokens - t), b == 0,
-                                               y + t * panel.y_stride + row, panel.y_stride, n_rows);
-      }
+  const int64_t group_bytes = kFormat.group_bytes(n_blocks);
+  const Activations x = {static_cast<const int8_t*>(args.q8), q8_scales(args.q8, args.q8_columns),
+                         q8_row_bytes(args.q8_columns)};
+  const bool direct = part.token_end - part.token_begin <= kDirectTokens;
+  const int64_t step = resident_tokens(panel.columns);
+  for (int64_t t = part.token_begin; t < part.token_end; t += step) {
+    for (int64_t row = part.row_begin; row < part.row_end; row += kGroupRows) {
+      const auto* group = static_cast<const std::byte*>(panel.weights) + row / kGroupRows * group_bytes;
+      (direct ? group_direct<kFormat> : group_slabs<kFormat>)(group, n_blocks, x.from(t, panel.column_begin / kQ8Block),
+                                                              std::min(step, part.token_end - t),
+                                                              panel.y + t * panel.y_stride + row, panel.y_stride,
+                                                              std::min(kGroupRows, panel.rows - row));
     }
   }
 }

@@ -1,0 +1,384 @@
+// What the CPU's products reach, against ceilings measured in the same run.
+//
+//   matmul_bench [--isa portable|avx2|avx512vnni] [--dtype NAME]... [--shape ROWSxCOLUMNS]... [--tokens N] [--panels]
+//
+// Ceilings: bytes read per second from a buffer of the size of a model, and int8 products per second from registers.
+// Per dtype and shape: decode (1 token; weights from enough copies that no cache but the last holds them) as GB/s of
+// packed weights and its share of the read rate; prefill (--tokens, default 256) as 10^9 products (multiply and add)
+// per second and its share of the peak. --panels: one row-parallel weight as 1, 2 and 4 column panels in one launch.
+// All figures are of one thread, from the fastest of several short runs in thread CPU time, so that a busy machine
+// disturbs them little. The program checks that the panels' bits equal those of each panel alone.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <immintrin.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device/cpu/cpu_launch.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/ops/matmul.h"
+#include "kernels/ops/quantize.h"
+#include "tensor/quants.h"
+
+namespace tessera {
+namespace {
+
+double thread_seconds() {
+  timespec t = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+/// Seconds of the fastest call.
+double fastest(int runs, const std::function<void()>& run) {
+  double best = 1e30;
+  for (int i = 0; i < runs; ++i) {
+    const double start = thread_seconds();
+    run();
+    best = std::min(best, thread_seconds() - start);
+  }
+  return best;
+}
+
+struct AlignedBytes {
+  explicit AlignedBytes(uint64_t size)
+      : bytes(static_cast<std::byte*>(std::aligned_alloc(4096, round_up(size, 4096)))) {}
+  AlignedBytes(const AlignedBytes&) = delete;
+  AlignedBytes& operator=(const AlignedBytes&) = delete;
+  ~AlignedBytes() { std::free(bytes); }
+  std::byte* bytes;
+};
+
+__attribute__((target("avx2"))) int64_t read_all(const std::byte* p, uint64_t size) {
+  __m256i sums[4] = {};
+  for (uint64_t i = 0; i < size; i += 128) {
+    _mm_prefetch(p + i + 2048, _MM_HINT_T0);
+    _mm_prefetch(p + i + 2048 + 64, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      sums[j] = _mm256_add_epi64(sums[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
+    }
+  }
+  const __m256i sum = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
+  return _mm256_extract_epi64(sum, 0) + _mm256_extract_epi64(sum, 2);
+}
+
+constexpr int64_t kPeakSteps = 200'000;
+constexpr int kPeakChains = 12;
+
+__attribute__((target("avx512f,avx512vnni"))) int peak_vpdpbusd() {
+  __m512i sums[kPeakChains] = {};
+  const __m512i w = _mm512_set1_epi8(3);
+  const __m512i x = _mm512_set1_epi8(5);
+  for (int64_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kPeakChains; ++j) {
+      sums[j] = _mm512_dpbusd_epi32(sums[j], w, x);
+      asm volatile("" : "+v"(sums[j]));
+    }
+  }
+  __m512i total = sums[0];
+#pragma GCC unroll 16
+  for (int j = 1; j < kPeakChains; ++j) {
+    total = _mm512_add_epi32(total, sums[j]);
+  }
+  return _mm512_cvtsi512_si32(total);
+}
+
+__attribute__((target("avx2"))) int peak_maddubs() {
+  __m256i sums[kPeakChains] = {};
+  __m256i w = _mm256_set1_epi8(3);
+  const __m256i x = _mm256_set1_epi8(5);
+  for (int64_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kPeakChains; ++j) {
+      asm volatile("" : "+x"(w));
+      sums[j] = _mm256_add_epi16(sums[j], _mm256_maddubs_epi16(w, x));
+      asm volatile("" : "+x"(sums[j]));
+    }
+  }
+  __m256i total = sums[0];
+#pragma GCC unroll 16
+  for (int j = 1; j < kPeakChains; ++j) {
+    total = _mm256_add_epi16(total, sums[j]);
+  }
+  return _mm256_extract_epi32(total, 0);
+}
+
+volatile int64_t g_sink;  // keeps results of the ceilings alive
+
+struct Ceilings {
+  double read_per_s;      // bytes
+  double products_per_s;  // int8 multiply-adds
+};
+
+Ceilings measure_ceilings(CpuIsa isa, uint64_t footprint) {
+  Ceilings c = {};
+  const AlignedBytes buffer(footprint);
+  std::memset(buffer.bytes, 1, footprint);
+  c.read_per_s = static_cast<double>(footprint) / fastest(7, [&] { g_sink = read_all(buffer.bytes, footprint); });
+  const bool wide = isa == CpuIsa::kAvx512Vnni;
+  const double s = fastest(9, [&] { g_sink = wide ? peak_vpdpbusd() : peak_maddubs(); });
+  c.products_per_s = static_cast<double>(kPeakSteps * kPeakChains * (wide ? 64 : 32)) / s;
+  return c;
+}
+
+struct Kernels {
+  const KernelTable* table;
+  KernelFn matmul;
+  KernelFn quantize;
+};
+
+/// A random weight and packed copies of columns [begin, end) of it.
+class Weight {
+ public:
+  Weight(DType dtype, int64_t rows, int64_t columns)
+      : dtype_(dtype), rows_(rows), columns_(columns), gguf_(static_cast<size_t>(rows) * row_bytes(dtype, columns)) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> row(static_cast<size_t>(columns));
+    for (float& x : row) {
+      x = normal(random);
+    }
+    if (can_quantize(dtype)) {
+      for (int64_t r = 0; r < rows; ++r) {
+        std::rotate(row.begin(), row.begin() + 1, row.end());
+        quantize_row(dtype, row.data(), gguf_.data() + r * row_bytes(dtype, columns), columns);
+      }
+    }
+  }
+
+  [[nodiscard]] uint64_t packed_bytes(const WeightLayout& layout, int64_t n_columns) const {
+    return layout.packed_bytes(dtype_, rows_, n_columns);
+  }
+  /// Returns the seconds that packing took.
+  double pack(const WeightLayout& layout, int64_t begin, int64_t end, std::byte* dst) const {
+    std::vector<const std::byte*> rows;
+    for (int64_t r = 0; r < rows_; ++r) {
+      rows.push_back(gguf_.data() + r * row_bytes(dtype_, columns_) + row_bytes(dtype_, begin));
+    }
+    const double start = thread_seconds();
+    layout.pack(dtype_, end - begin, rows, dst);
+    return thread_seconds() - start;
+  }
+  [[nodiscard]] uint64_t gguf_bytes() const { return gguf_.size(); }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  [[nodiscard]] int64_t columns() const { return columns_; }
+
+ private:
+  DType dtype_;
+  int64_t rows_, columns_;
+  std::vector<std::byte> gguf_;
+};
+
+/// Activations, quantised too, and room for results.
+struct Input {
+  Input(const Kernels& kernels, int64_t tokens, int64_t columns)
+      : n_tokens(tokens),
+        x(static_cast<size_t>(tokens * columns)),
+        q8(static_cast<uint64_t>(tokens * q8_row_bytes(columns))) {
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    std::generate(x.begin(), x.end(), [&] { return normal(random); });
+    args = {x.data(), columns, q8.bytes, columns, {}, false};
+    const QuantizeArgs quantize = {x.data(), columns, columns, q8.bytes, false};
+    CpuLaunch launch;
+    const LaunchSizes sizes = {static_cast<int32_t>(n_tokens), 0, 0};
+    quantize_s = fastest(5, [&] { kernels.quantize(&launch, &quantize, sizes); });
+  }
+  int64_t n_tokens;
+  std::vector<float> x;
+  AlignedBytes q8;
+  MatmulArgs args;
+  double quantize_s;
+};
+
+void run(const Kernels& kernels, const MatmulArgs& args, int64_t n_tokens) {
+  CpuLaunch launch;
+  kernels.matmul(&launch, &args, {static_cast<int32_t>(n_tokens), 0, 0});
+}
+
+constexpr uint64_t kFootprint = 64 << 20;  // about a small model; beyond every cache but the last
+
+void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, int64_t rows, int64_t columns,
+                 int64_t n_tokens) {
+  const WeightLayout& layout = *kernels.table->layout(dtype);
+  const Weight weight(dtype, rows, columns);
+  const uint64_t bytes = round_up(weight.packed_bytes(layout, columns), 64);
+  const uint64_t copies = std::max<uint64_t>(1, kFootprint / bytes);
+  const AlignedBytes packed(bytes * copies);
+  double pack_s = 1e30;
+  for (uint64_t i = 0; i < copies; ++i) {
+    pack_s = std::min(pack_s, weight.pack(layout, 0, columns, packed.bytes + i * bytes));
+  }
+  std::vector<float> y(static_cast<size_t>(n_tokens * rows));
+
+  const Input one(kernels, 1, columns);
+  MatmulArgs args = one.args;
+  const double decode_s =
+      fastest(5,
+              [&] {
+                for (uint64_t i = 0; i < copies; ++i) {
+                  args.panels = {{dtype, packed.bytes + i * bytes, rows, columns, 0, y.data(), rows}};
+                  run(kernels, args, 1);
+                }
+              }) /
+      static_cast<double>(copies);
+  const Input many(kernels, n_tokens, columns);
+  args = many.args;
+  args.panels = {{dtype, packed.bytes, rows, columns, 0, y.data(), rows}};
+  const double prefill_s =
+      fastest(static_cast<int>(std::clamp<int64_t>(2'000'000'000 / (rows * columns * n_tokens), 3, 100)),
+              [&] { run(kernels, args, n_tokens); });
+
+  const double rate = static_cast<double>(bytes) / decode_s;
+  const double products = static_cast<double>(rows * columns * n_tokens) / prefill_s;
+  std::printf("%-6s %6ldx%-5ld %9.1f us %6.1f GB/s %4.0f %%  | %8.1f us %7.1f G/s %4.0f %% | pack %.2f GB/s\n",
+              std::string(dtype_name(dtype)).c_str(), rows, columns, 1e6 * decode_s, 1e-9 * rate,
+              100 * rate / ceilings.read_per_s, 1e6 * prefill_s, 1e-9 * products,
+              100 * products / ceilings.products_per_s, 1e-9 * static_cast<double>(weight.gguf_bytes()) / pack_s);
+  std::fflush(stdout);
+}
+
+/// One weight in n_panels column panels, each with its own results. Interleaves the variants and prints medians.
+void bench_panels(const Kernels& kernels, DType dtype, int64_t rows, int64_t columns, int64_t n_tokens) {
+  const WeightLayout& layout = *kernels.table->layout(dtype);
+  const Weight weight(dtype, rows, columns);
+  const Input input(kernels, n_tokens, columns);
+  struct Variant {
+    int64_t n_panels;
+    std::vector<std::unique_ptr<AlignedBytes>> memory;
+    MatmulArgs args;
+    std::vector<double> seconds;
+  };
+  std::vector<Variant> variants(3);
+  bool equal = true;
+  for (size_t v = 0; v < variants.size(); ++v) {
+    Variant& variant = variants[v];
+    variant.n_panels = 1 << v;
+    variant.args = input.args;
+    const int64_t part = columns / variant.n_panels;
+    for (int64_t i = 0; i < variant.n_panels; ++i) {
+      variant.memory.push_back(std::make_unique<AlignedBytes>(weight.packed_bytes(layout, part)));
+      std::byte* packed = variant.memory.back()->bytes;
+      weight.pack(layout, i * part, (i + 1) * part, packed);
+      variant.memory.push_back(std::make_unique<AlignedBytes>(static_cast<uint64_t>(n_tokens * rows) * 4));
+      auto* y = reinterpret_cast<float*>(variant.memory.back()->bytes);
+      variant.args.panels.push_back({dtype, packed, rows, part, i * part, y, rows});
+    }
+    run(kernels, variant.args, n_tokens);
+    for (MatmulPanel panel : variant.args.panels) {
+      std::vector<float> alone(static_cast<size_t>(n_tokens * rows));
+      const float* together = panel.y;
+      panel.y = alone.data();
+      MatmulArgs args = input.args;
+      args.panels = {panel};
+      run(kernels, args, n_tokens);
+      equal = equal && std::memcmp(alone.data(), together, alone.size() * sizeof(float)) == 0;
+    }
+  }
+  const int inner = static_cast<int>(std::max<int64_t>(1, 40'000'000 / (rows * columns * n_tokens)));
+  for (int round = 0; round < 31; ++round) {
+    for (Variant& variant : variants) {
+      const double start = thread_seconds();
+      for (int i = 0; i < inner; ++i) {
+        run(kernels, variant.args, n_tokens);
+      }
+      variant.seconds.push_back((thread_seconds() - start) / inner);
+    }
+  }
+  std::printf("%-6s %5ldx%-5ld %4ld tokens ", std::string(dtype_name(dtype)).c_str(), rows, columns, n_tokens);
+  double first = 0;
+  for (Variant& variant : variants) {
+    std::sort(variant.seconds.begin(), variant.seconds.end());
+    const double median = variant.seconds[variant.seconds.size() / 2];
+    first = first == 0 ? median : first;
+    std::printf("| %ld: %9.2f us %+5.1f %% ", variant.n_panels, 1e6 * median, 100 * (median / first - 1));
+  }
+  std::printf("| bits %s\n", equal ? "equal" : "DIFFER");
+  std::fflush(stdout);
+}
+
+int run_all(int argc, char** argv) {
+  CpuIsa isa = cpu_isas().back();
+  int64_t n_tokens = 256;
+  bool panels = false;
+  std::vector<DType> dtypes;
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    if (flag == "--panels") {
+      panels = true;
+      continue;
+    }
+    ++i;
+    if (flag == "--tokens") {
+      n_tokens = std::max(1, std::atoi(value.c_str()));
+    } else if (flag == "--dtype" && dtype_from_name(value)) {
+      dtypes.push_back(*dtype_from_name(value));
+    } else if (flag == "--shape") {
+      const size_t x = value.find('x');
+      shapes.emplace_back(std::max(1, std::atoi(value.c_str())),
+                          x == std::string::npos ? 32 : std::max(1, std::atoi(value.c_str() + x + 1)));
+    } else if (flag == "--isa") {
+      for (const CpuIsa candidate : cpu_isas()) {
+        isa = cpu_isa_name(candidate) == value ? candidate : isa;
+      }
+    } else {
+      std::fprintf(stderr, "unknown flag %s %s\n", flag.c_str(), value.c_str());
+      return 1;
+    }
+  }
+  const auto table = cpu_kernel_table(CpuKernelSet::kFast, isa);
+  const Kernels kernels = {table.value(), table.value()->find(Op::kMatmul), table.value()->find(Op::kQuantize)};
+  if (dtypes.empty()) {
+    dtypes = {DType::kQ4_1, DType::kQ8_0, DType::kQ5_0, DType::kQ4_K, DType::kQ6_K,
+              DType::kQ4_0, DType::kQ5_K, DType::kF16,  DType::kF32};
+  }
+  if (panels) {
+    for (const DType dtype : {DType::kQ4_1, DType::kQ6_K}) {
+      for (const int64_t tokens : {int64_t{1}, n_tokens}) {
+        bench_panels(kernels, dtype, 2048, 2048, tokens);
+        bench_panels(kernels, dtype, 576, dtype == DType::kQ4_1 ? 1536 : 2048, tokens);
+      }
+    }
+    return 0;
+  }
+  const Ceilings ceilings = measure_ceilings(isa, kFootprint);
+  const Input input(kernels, n_tokens, 576);
+  std::printf("%s: read %.1f GB/s from %lu MiB, int8 peak %.0f G products/s; quantize 576 columns: %.0f ns a token\n",
+              std::string(cpu_isa_name(isa)).c_str(), 1e-9 * ceilings.read_per_s, kFootprint >> 20,
+              1e-9 * ceilings.products_per_s, 1e9 * input.quantize_s / static_cast<double>(n_tokens));
+  std::printf("dtype  rows x columns | decode: time, weights/s, of read | prefill of %ld: time, products/s, of peak\n",
+              n_tokens);
+  const bool all_shapes = shapes.empty();
+  if (all_shapes) {
+    shapes = {{576, 576}, {1536, 576}, {576, 1536}, {2048, 5632}};
+  }
+  for (const DType dtype : dtypes) {
+    for (const auto& [rows, columns] : shapes) {
+      const int64_t block = dtype_info(dtype).block_elems;
+      bench_shape(kernels, ceilings, dtype, rows, (columns + block - 1) / block * block, n_tokens);
+    }
+    if (dtype == DType::kQ8_0 && all_shapes) {
+      bench_shape(kernels, ceilings, dtype, 49152, 576, 16);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  return tessera::run_all(argc, argv);
+}
