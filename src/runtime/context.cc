@@ -69,11 +69,7 @@ class Context::Impl {
     for (const auto& piece : pieces) {
       const Status status = run_piece(piece, pieces.size() == 1);
       if (!status.ok()) {
-        (void)drain();
-        for (int32_t s = 0; s < options_.n_seq_max; ++s) {
-          TRY(kv_.truncate(s, lengths[static_cast<size_t>(s)]));
-        }
-        return status;
+        return roll_back(lengths, status);
       }
     }
     TRY(drain());
@@ -169,6 +165,21 @@ class Context::Impl {
       }
     }
     return {};
+  }
+
+  // Every sequence back to its old length. check_batch() has ruled out a full cache, so this is for failures that no
+  // batch can foresee; where a window has let go of pages meanwhile, the sequence is emptied and the message says so.
+  Status roll_back(const std::vector<int64_t>& lengths, const Status& why) {
+    std::string message = why.message();
+    const Status drained = drain();
+    for (int32_t s = 0; s < options_.n_seq_max; ++s) {
+      if (!kv_.truncate(s, lengths[static_cast<size_t>(s)]).ok()) {
+        TRY(kv_.truncate(s, 0));
+        message += fmt::format("; sequence {} had to be emptied", s);
+      }
+    }
+    TRY(drained);
+    return {why.code(), std::move(message)};
   }
 
   Status run_piece(std::span<const BatchToken> piece, bool only_one) {
@@ -337,7 +348,15 @@ Status Context::decode(std::span<const BatchToken> batch) {
 
 std::span<const float> Context::logits(int64_t i) const { return impl_->logits(i); }
 int64_t Context::n_outputs() const { return impl_->n_outputs_; }
-int64_t Context::length(int32_t seq) const { return impl_->kv_.length(seq); }
+int64_t Context::length(int32_t seq) const {
+  int64_t length = 0;
+  // Refused only while the model goes away: then nothing is there.
+  (void)impl_->on_loop([&]() -> Status {
+    length = impl_->kv_.length(seq);
+    return {};
+  });
+  return length;
+}
 
 Status Context::truncate(int32_t seq, int64_t new_length) {
   return impl_->on_loop([&] { return impl_->kv_.truncate(seq, new_length); });

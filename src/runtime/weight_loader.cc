@@ -42,6 +42,9 @@ class Loader {
 
   void write_replicas() {
     for (size_t d = 0; d < model_.weights.size(); ++d) {
+      if (model_.weights[d].bytes == 0) {
+        continue;  // a device without tiles runs nothing
+      }
       for (size_t t = 0; t < model_.definition.table.tensors.size(); ++t) {
         const TensorSpec& spec = model_.definition.table.tensors[t];
         if (spec.tile != TileKind::kReplica) {

@@ -25,35 +25,14 @@ BufferId Recorder::add_buffer(int device, int64_t bytes, bool shared) {
   Buffer buffer;
   buffer.device = device;
   buffer.bytes = round_up(static_cast<uint64_t>(std::max<int64_t>(bytes, 1)), kBufferAlignment);
-  if (shared) {
-    // A slot whose readers are all known to be done can take the next value.
-    const auto free = std::ranges::find_if(slots_, [&](const Slot& slot) {
-      return slot.device == device && slot.bytes == buffer.bytes &&
-             std::ranges::all_of(slot.last_reader, [&](int32_t reader) { return knows(device, reader); });
-    });
-    if (free != slots_.end()) {
-      buffer.slot = static_cast<int32_t>(free - slots_.begin());
-    } else {
-      buffer.slot = static_cast<int32_t>(slots_.size());
-      Slot slot;
-      slot.device = device;
-      slot.bytes = buffer.bytes;
-      slot.last_reader.assign(static_cast<size_t>(n_devices_), -1);
-      slots_.push_back(std::move(slot));
-    }
-  }
-  buffers_.push_back(buffer);
+  buffer.shared = shared;
+  buffers_.push_back(std::move(buffer));
   return static_cast<BufferId>(buffers_.size() - 1);
 }
 
-BufferId Recorder::shared(int device, int64_t bytes) { return add_buffer(device, bytes, true); }
-
-bool Recorder::knows(int device, int32_t segment) const {
-  if (segment < 0) {
-    return true;
-  }
+bool Recorder::done(int device, const std::vector<int32_t>& known, int32_t segment) const {
   const OpenSegment& s = segments_[static_cast<size_t>(segment)];
-  return s.device == device || known_[static_cast<size_t>(device)][static_cast<size_t>(s.device)] >= s.ordinal;
+  return s.device == device || known[static_cast<size_t>(s.device)] >= s.ordinal;
 }
 
 int32_t Recorder::current_segment(int device) {
@@ -79,7 +58,7 @@ void Recorder::close_segment(int device) {
 }
 
 void Recorder::wait_for(int device, int32_t segment) {
-  if (knows(device, segment)) {
+  if (done(device, known_[static_cast<size_t>(device)], segment)) {
     return;
   }
   const int32_t other = segments_[static_cast<size_t>(segment)].device;
@@ -115,16 +94,16 @@ void Recorder::step(int device, std::vector<BufferId> reads, std::vector<BufferI
   for (const BufferId id : reads) {
     const Buffer& buffer = buffers_[static_cast<size_t>(id)];
     if (buffer.device != device) {
-      CHECK(buffer.slot >= 0 && buffer.writer >= 0);
+      CHECK(buffer.shared && buffer.writer >= 0);
       wait_for(device, buffer.writer);
     }
   }
   const int32_t segment = current_segment(device);
   segments_[static_cast<size_t>(segment)].empty = false;
   for (const BufferId id : reads) {
-    const Buffer& buffer = buffers_[static_cast<size_t>(id)];
+    Buffer& buffer = buffers_[static_cast<size_t>(id)];
     if (buffer.device != device) {
-      slots_[static_cast<size_t>(buffer.slot)].last_reader[static_cast<size_t>(device)] = segment;
+      buffer.readers.push_back(segment);
     }
     touch(id, device);
   }
@@ -132,14 +111,55 @@ void Recorder::step(int device, std::vector<BufferId> reads, std::vector<BufferI
     Buffer& buffer = buffers_[static_cast<size_t>(id)];
     CHECK(buffer.device == device);
     buffer.writer = segment;
-    if (buffer.slot >= 0) {
-      int32_t& first = slots_[static_cast<size_t>(buffer.slot)].first_writer;
-      first = first < 0 ? segment : first;
-    }
+    buffer.first_writer = buffer.first_writer < 0 ? segment : buffer.first_writer;
     touch(id, device);
   }
   ++n_steps_[static_cast<size_t>(device)];
   steps_.push_back({segment, std::move(make)});
+}
+
+std::vector<Recorder::Buffer*> Recorder::buffers_of(int device, bool shared) {
+  std::vector<Buffer*> mine;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.device == device && buffer.shared == shared && buffer.first >= 0) {
+      mine.push_back(&buffer);
+    }
+  }
+  std::ranges::stable_sort(mine, [](const Buffer* a, const Buffer* b) { return a->first < b->first; });
+  return mine;
+}
+
+// A slot takes the next buffer once its last one is dead on this device and the segment that writes the next one knows
+// that all readers elsewhere are done.
+void Recorder::place_shared(int device) {
+  std::vector<Slot> slots;
+  std::vector<size_t> slot_of;
+  const std::vector<Buffer*> mine = buffers_of(device, true);
+  for (const Buffer* buffer : mine) {
+    const std::vector<int32_t>& known = segments_[static_cast<size_t>(buffer->first_writer)].known;
+    auto slot = std::ranges::find_if(slots, [&](const Slot& s) {
+      return s.bytes == buffer->bytes && s.last < buffer->first &&
+             std::ranges::all_of(s.readers, [&](int32_t reader) { return done(device, known, reader); });
+    });
+    if (slot == slots.end()) {
+      Slot added;
+      added.bytes = buffer->bytes;
+      added.first_writer = buffer->first_writer;
+      for (uint64_t& offset : added.offset) {
+        offset = bytes_[static_cast<size_t>(device)];
+        bytes_[static_cast<size_t>(device)] += added.bytes;
+      }
+      slots.push_back(std::move(added));
+      slot = slots.end() - 1;
+    }
+    slot->last = buffer->last;
+    slot->readers.insert(slot->readers.end(), buffer->readers.begin(), buffer->readers.end());
+    slot_of.push_back(static_cast<size_t>(slot - slots.begin()));
+  }
+  for (size_t i = 0; i < mine.size(); ++i) {
+    mine[i]->offset = slots[slot_of[i]].offset;
+  }
+  slots_.insert(slots_.end(), slots.begin(), slots.end());
 }
 
 // First fit over the buffers' lifetimes, in order of first use.
@@ -149,17 +169,10 @@ void Recorder::place_scratch(int device) {
     uint64_t end;
     int32_t last;
   };
-  std::vector<Buffer*> mine;
-  for (Buffer& buffer : buffers_) {
-    if (buffer.device == device && buffer.slot < 0 && buffer.first >= 0) {
-      mine.push_back(&buffer);
-    }
-  }
-  std::ranges::stable_sort(mine, [](const Buffer* a, const Buffer* b) { return a->first < b->first; });
   uint64_t& top = bytes_[static_cast<size_t>(device)];
   const uint64_t start = top;
   std::vector<Placed> active;  // by begin
-  for (Buffer* buffer : mine) {
+  for (Buffer* buffer : buffers_of(device, false)) {
     std::erase_if(active, [&](const Placed& p) { return p.last < buffer->first; });
     uint64_t at = start;
     auto before = active.begin();
@@ -167,7 +180,7 @@ void Recorder::place_scratch(int device) {
       at = std::max(at, before->end);
       ++before;
     }
-    buffer->offset = at;
+    buffer->offset = {at, at};
     active.insert(before, {at, at + buffer->bytes, buffer->last});
     top = std::max(top, at + buffer->bytes);
   }
@@ -181,14 +194,24 @@ void Recorder::layout() {
   for (size_t i = 0; i < order_.size(); ++i) {
     position_[static_cast<size_t>(order_[i])] = static_cast<int32_t>(i);
   }
-  for (Slot& slot : slots_) {
-    for (uint64_t& offset : slot.offset) {
-      offset = bytes_[static_cast<size_t>(slot.device)];
-      bytes_[static_cast<size_t>(slot.device)] += slot.bytes;
-    }
-  }
   for (int d = 0; d < n_devices_; ++d) {
+    place_shared(d);
     place_scratch(d);
+  }
+}
+
+// The first to write a slot waits for those that read it in the micro-batch of the same parity before; of each device
+// the last such segment covers the others.
+void Recorder::add_previous_waits(const Slot& slot, std::vector<Segment>& segments) const {
+  std::vector<int32_t> last(static_cast<size_t>(n_devices_), -1);
+  for (const int32_t reader : slot.readers) {
+    int32_t& position_of_last = last[static_cast<size_t>(segments_[static_cast<size_t>(reader)].device)];
+    position_of_last = std::max(position_of_last, position(reader));
+  }
+  for (const int32_t reader : last) {
+    if (reader >= 0) {
+      segments[static_cast<size_t>(position(slot.first_writer))].waits_previous.push_back(reader);
+    }
   }
 }
 
@@ -202,19 +225,14 @@ std::vector<Segment> Recorder::build(const std::vector<std::byte*>& bases) const
     }
   }
   for (const Slot& slot : slots_) {
-    for (const int32_t reader : slot.last_reader) {
-      if (reader >= 0 && slot.first_writer >= 0) {
-        segments[static_cast<size_t>(position(slot.first_writer))].waits_previous.push_back(position(reader));
-      }
-    }
+    add_previous_waits(slot, segments);
   }
   for (size_t parity = 0; parity < 2; ++parity) {
     Addresses addresses;
     addresses.parity = static_cast<int>(parity);
     addresses.address = [&](BufferId id) {
       const Buffer& buffer = buffers_[static_cast<size_t>(id)];
-      const uint64_t offset = buffer.slot >= 0 ? slots_[static_cast<size_t>(buffer.slot)].offset[parity] : buffer.offset;
-      return bases[static_cast<size_t>(buffer.device)] + offset;
+      return bases[static_cast<size_t>(buffer.device)] + buffer.offset[parity];
     };
     std::vector<CommandList> lists(segments.size());
     for (const Step& step : steps_) {

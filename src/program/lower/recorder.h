@@ -47,7 +47,7 @@ class Recorder {
   /// A buffer for steps of this device only.
   BufferId scratch(int device, int64_t bytes) { return add_buffer(device, bytes, false); }
   /// A buffer that steps of other devices read.
-  BufferId shared(int device, int64_t bytes);
+  BufferId shared(int device, int64_t bytes) { return add_buffer(device, bytes, true); }
 
   /// Records a step. Every buffer in `writes` belongs to `device`; buffers in `reads` may be another device's shared ones.
   void step(int device, std::vector<BufferId> reads, std::vector<BufferId> writes, MakeCommand make);
@@ -74,18 +74,21 @@ class Recorder {
   struct Buffer {
     int32_t device = 0;
     uint64_t bytes = 0;
-    int32_t first = -1;   // steps of its device between which it must keep its contents
+    bool shared = false;
+    int32_t first = -1;         // steps of its device between which it must keep its contents
     int32_t last = -1;
-    int32_t slot = -1;    // shared buffers: the slot they occupy
-    int32_t writer = -1;  // segment that wrote it last
-    uint64_t offset = 0;
+    int32_t first_writer = -1;  // segments
+    int32_t writer = -1;        // the last one
+    std::vector<int32_t> readers;  // shared buffers: segments of other devices
+    std::array<uint64_t, 2> offset{};  // by parity; equal unless shared
   };
-  struct Slot {  // memory of shared buffers
-    int32_t device = 0;
+  /// Memory that shared buffers of one device take in turn.
+  struct Slot {
     uint64_t bytes = 0;
+    int32_t last = -1;             // step of its device after which the last buffer is dead there
+    int32_t first_writer = -1;     // segment
+    std::vector<int32_t> readers;  // segments of other devices that read any of its buffers
     std::array<uint64_t, 2> offset{};
-    int32_t first_writer = -1;               // segment
-    std::vector<int32_t> last_reader;        // by device: segment, -1: none
   };
   struct Step {
     int32_t segment = 0;
@@ -101,10 +104,14 @@ class Recorder {
   };
 
   BufferId add_buffer(int device, int64_t bytes, bool shared);
-  [[nodiscard]] bool knows(int device, int32_t segment) const;
+  /// Whether `segment` is known to be done for a device that knows what `known` says.
+  [[nodiscard]] bool done(int device, const std::vector<int32_t>& known, int32_t segment) const;
   void wait_for(int device, int32_t segment);
   void touch(BufferId id, int device);
+  void add_previous_waits(const Slot& slot, std::vector<Segment>& segments) const;
+  void place_shared(int device);
   void place_scratch(int device);
+  std::vector<Buffer*> buffers_of(int device, bool shared);
 
   int n_devices_;
   std::vector<Buffer> buffers_;
