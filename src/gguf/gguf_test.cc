@@ -33,7 +33,7 @@ class GgufFileTest : public testing::Test {
   ~GgufFileTest() override { fs::remove_all(folder_); }
 
   [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  [[nodiscard]] std::string write(const std::string& name, std::string_view content) const {
+  std::string write(const std::string& name, std::string_view content) const {
     std::ofstream(path(name), std::ios::binary) << content;
     return path(name);
   }
@@ -246,12 +246,12 @@ std::string shard(uint16_t no, uint16_t count, int32_t n_tensors, std::string_vi
 
 TEST_F(GgufFileTest, DuplicateNamesAcrossShardsAreRefused) {
   const std::string first = write("m-00001-of-00002.gguf", shard(0, 2, 2, "same"));
-  const std::string second = write("m-00002-of-00002.gguf", shard(1, 2, 2, "same"));
+  write("m-00002-of-00002.gguf", shard(1, 2, 2, "same"));
   EXPECT_THAT(failure(first), HasSubstr("the tensor 'same' occurs in two"));
 }
 
 TEST_F(GgufFileTest, TheTotalNumberOfTensorsIsChecked) {
-  const std::string second = write("m-00002-of-00002.gguf", shard(1, 2, 0, "b"));
+  write("m-00002-of-00002.gguf", shard(1, 2, 0, "b"));
   for (const int32_t n : {1, 3, -1}) {
     EXPECT_THAT(failure(write("m-00001-of-00002.gguf", shard(0, 2, n, "a"))), HasSubstr("'split.tensors.count'")) << n;
   }
@@ -280,7 +280,7 @@ TEST_F(GgufFileTest, AFirstShardWithoutTensorsIsFine) {
   RawGguf first;
   first.header(0, 3).entry("split.no", MetaType::kU16, uint16_t{0}).entry("split.count", MetaType::kU16, uint16_t{2});
   first.entry("split.tensors.count", MetaType::kI32, int32_t{1}).pad();
-  const std::string second = write("m-00002-of-00002.gguf", shard(1, 2, 0, "b"));
+  write("m-00002-of-00002.gguf", shard(1, 2, 0, "b"));
   EXPECT_EQ(failure(write("m-00001-of-00002.gguf", first.str())), "");
 }
 

@@ -56,9 +56,7 @@ std::optional<Want> convert(Have have) {
     } else {
       return std::nullopt;
     }
-  } else if constexpr (std::is_same_v<Have, bool>) {
-    return std::nullopt;
-  } else if constexpr (std::is_floating_point_v<Want>) {
+  } else if constexpr (std::is_floating_point_v<Want> && !std::is_same_v<Have, bool>) {
     // A finite f64 beyond float32's range is no float32; converting it would be undefined.
     if constexpr (std::is_same_v<Have, double>) {
       if (std::isfinite(have) && std::abs(have) > static_cast<double>(std::numeric_limits<Want>::max())) {
@@ -66,7 +64,7 @@ std::optional<Want> convert(Have have) {
       }
     }
     return static_cast<Want>(have);
-  } else if constexpr (std::is_integral_v<Have>) {
+  } else if constexpr (std::is_integral_v<Have> && !std::is_same_v<Have, bool>) {
     return std::in_range<Want>(have) ? std::optional(static_cast<Want>(have)) : std::nullopt;
   } else {
     return std::nullopt;

@@ -50,75 +50,97 @@ void store(std::vector<std::byte>& bytes, size_t offset, size_t size, uint64_t v
 
 }  // namespace
 
-GgufMutator::GgufMutator(std::span<const std::byte> valid) : valid_(valid.begin(), valid.end()) {
-  walk();
-}
+// Notes the fields of a valid file front to back.
+class GgufMutator::Walk {
+ public:
+  explicit Walk(GgufMutator& m) : m_(m) {}
 
-void GgufMutator::walk() {
-  std::map<std::string, std::vector<Field>> by_kind;
-  size_t at = 0;
-  // Notes a field of this kind and returns its value.
-  const auto take = [&](const std::string& kind, size_t size, const std::string& of = "") {
-    by_kind[kind].push_back({of.empty() ? kind : kind + " of " + of, at, size});
-    const uint64_t value = load(valid_, at, size);
-    at += size;
-    return value;
-  };
-  const auto take_string = [&](const std::string& kind, const std::string& of) {
-    const auto length = static_cast<size_t>(take(kind + " length", 8, of));
-    const std::string text(reinterpret_cast<const char*>(valid_.data()) + at, length);
-    if (length > 0) {
-      by_kind[kind + " text"].push_back({kind + " text of " + of, at + length / 2, 1});
+  void run() {
+    take("magic", 4);
+    take("version", 4);
+    const uint64_t n_tensors = take("n_tensors", 8);
+    const uint64_t n_entries = take("n_entries", 8);
+    for (uint64_t i = 0; i < n_entries; ++i) {
+      const size_t begin = at_;
+      walk_entry(take_string("key", "entry " + std::to_string(i)));
+      m_.entries_.push_back({begin, at_});
     }
-    at += length;
+    for (uint64_t i = 0; i < n_tensors; ++i) {
+      const size_t begin = at_;
+      const std::string name = take_string("name", "info " + std::to_string(i));
+      m_.names_.push_back({begin + 8, at_});
+      walk_info(name);
+      m_.infos_.push_back({begin, at_});
+    }
+    m_.head_bytes_ = at_;
+    for (auto& [kind, fields] : by_kind_) {
+      m_.fields_.push_back(std::move(fields));
+    }
+  }
+
+ private:
+  // Notes a field of this kind and returns its value.
+  uint64_t take(const std::string& kind, size_t size, const std::string& of = "") {
+    by_kind_[kind].push_back({of.empty() ? kind : kind + " of " + of, at_, size});
+    const uint64_t value = load(m_.valid_, at_, size);
+    at_ += size;
+    return value;
+  }
+
+  // Notes a string's length and the byte in its middle.
+  std::string take_string(const std::string& kind, const std::string& of) {
+    const auto length = static_cast<size_t>(take(kind + " length", 8, of));
+    CHECK(length <= m_.valid_.size() - at_);
+    const std::string text(reinterpret_cast<const char*>(m_.valid_.data()) + at_, length);
+    if (length > 0) {
+      by_kind_[kind + " text"].push_back({kind + " text of " + of, at_ + length / 2, 1});
+    }
+    at_ += length;
     return text;
-  };
-  take("magic", 4);
-  take("version", 4);
-  const uint64_t n_tensors = take("n_tensors", 8);
-  const uint64_t n_entries = take("n_entries", 8);
-  for (uint64_t i = 0; i < n_entries; ++i) {
-    const size_t begin = at;
-    const std::string key = take_string("key", "entry " + std::to_string(i));
+  }
+
+  void walk_entry(const std::string& key) {
     const auto type = static_cast<int32_t>(take("value type", 4, key));
     if (key == "general.alignment") {
-      alignment_ = load(valid_, at, 4);
+      m_.alignment_ = load(m_.valid_, at_, 4);
     }
-    if (type == kStringType) {
-      take_string("string", key);
-    } else if (type != kArrayType) {
-      take("value", kValueBytes.at(static_cast<size_t>(type)), key);
-    } else {
-      const auto elem_type = static_cast<int32_t>(take("element type", 4, key));
-      const uint64_t count = take("count", 8, key);
-      for (uint64_t e = 0; e < count; ++e) {
-        if (elem_type == kStringType) {
-          take_string("element string", key);
-        } else {
-          take("element", kValueBytes.at(static_cast<size_t>(elem_type)), key);
-        }
-      }
+    if (type != kArrayType) {
+      walk_value("", type, key);
+      return;
     }
-    entries_.push_back({begin, at});
+    const auto elem_type = static_cast<int32_t>(take("element type", 4, key));
+    const uint64_t count = take("count", 8, key);
+    for (uint64_t i = 0; i < count; ++i) {
+      walk_value("element ", elem_type, key);
+    }
   }
-  for (uint64_t i = 0; i < n_tensors; ++i) {
-    const size_t begin = at;
-    const std::string name = take_string("name", "info " + std::to_string(i));
-    names_.push_back({begin + 8, at});
+
+  void walk_value(const std::string& prefix, int32_t type, const std::string& key) {
+    if (type == kStringType) {
+      take_string(prefix + "string", key);
+    } else {
+      take(prefix + "value", kValueBytes.at(static_cast<size_t>(type)), key);
+    }
+  }
+
+  void walk_info(const std::string& name) {
     const uint64_t n_dims = take("n_dims", 4, name);
-    const size_t dims_begin = at;
+    const size_t dims_begin = at_;
     for (uint64_t d = 0; d < n_dims; ++d) {
       take("dim", 8, name);
     }
-    dims_.push_back({dims_begin, at});
+    m_.dims_.push_back({dims_begin, at_});
     take("dtype", 4, name);
     take("offset", 8, name);
-    infos_.push_back({begin, at});
   }
-  head_bytes_ = at;
-  for (auto& [kind, fields] : by_kind) {
-    fields_.push_back(std::move(fields));
-  }
+
+  GgufMutator& m_;
+  size_t at_ = 0;
+  std::map<std::string, std::vector<Field>> by_kind_;
+};
+
+GgufMutator::GgufMutator(std::span<const std::byte> valid) : valid_(valid.begin(), valid.end()) {
+  Walk(*this).run();
 }
 
 // One mutant in the making.

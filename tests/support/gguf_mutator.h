@@ -38,6 +38,7 @@ class GgufMutator {
 
  private:
   friend class MutationRun;
+  class Walk;
 
   // A value in the file that a mutation may overwrite.
   struct Field {
@@ -50,8 +51,6 @@ class GgufMutator {
     size_t begin;
     size_t end;
   };
-
-  void walk();
 
   std::vector<std::byte> valid_;
   std::vector<std::vector<Field>> fields_;  // grouped by kind, so that long arrays do not crowd out the rest
