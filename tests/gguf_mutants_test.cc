@@ -106,7 +106,8 @@ TEST(GgufMutants, NoneOfThemHarmsTheReader) {
       EXPECT_EQ(file.status().message().find('\n'), std::string::npos);
     }
   }
-  std::cout << "seeds 0 to " << kSeeds - 1 << ": " << n_accepted << " accepted, " << n_refused << " refused, sum " << sum << "\n";
+  std::cout << "seeds 0 to " << kSeeds - 1 << ": " << n_accepted << " accepted, " << n_refused << " refused, sum "
+            << sum << "\n";
   // Both ways must be walked, or the mutator has lost its point.
   EXPECT_GE(n_accepted, 300);
   EXPECT_GE(n_refused, 1000);
