@@ -163,6 +163,15 @@ class GuardedRows {
   GuardedBytes bytes_;
 };
 
+/// Row widths that meet every tail of a vector, of a thread's span, and those of real models.
+inline std::vector<int64_t> test_widths() {
+  std::vector<int64_t> widths = {255, 256, 257, 576, 640, 2048};
+  for (int64_t width = 1; width <= 70; ++width) {
+    widths.push_back(width);
+  }
+  return widths;
+}
+
 /// |a - b| <= bound.
 inline testing::AssertionResult within(double a, double b, double bound) {
   if (std::fabs(a - b) <= bound) {

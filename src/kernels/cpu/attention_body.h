@@ -110,29 +110,47 @@ inline void score_rows(const float* q, const BlockRows& keys, int64_t dim, int64
   }
 }
 
-/// Turns a row's scores of a block into weights and moves its range on; keys outside [begin, end) get weight 0.
-inline void softmax_block(const AttentionArgs& args, AttentionRow& row, float* scores, int64_t v_padded) {
+/// Scales and masks a row's scores of a block; returns the largest.
+inline float mask_scores(const AttentionArgs& args, const AttentionRow& row, float* scores) {
   F32x16 s0 = load(scores) * splat(args.scale);
   F32x16 s1 = load(scores + 16) * splat(args.scale);
   if (args.softcap > 0) {
     s0 = softcap(s0, args.softcap);
     s1 = softcap(s1, args.softcap);
   }
-  s0 = select_range(s0, splat(kMinusInfinity), row.begin, row.end);
-  s1 = select_range(s1, splat(kMinusInfinity), row.begin - 16, row.end - 16);
-  SoftmaxState& range = row.range;
-  const float block_max = max_lane(max(s0, s1));
-  const float new_max = range.max > block_max ? range.max : block_max;
-  // A factor of exactly 1 changes nothing and is skipped.
-  const float decay = new_max == range.max ? 1.0F : exp_of(range.max - new_max);
-  range.max = new_max;
-  const F32x16 w0 = exp(s0 - splat(new_max));
-  const F32x16 w1 = exp(s1 - splat(new_max));
-  store(scores, w0);
-  store(scores + 16, w1);
-  store(range.lanes, fma(load(range.lanes), splat(decay), w0 + w1));
-  if (decay != 1.0F) {
-    scale_values(range.values, decay, v_padded);
+  if (row.begin > 0 || row.end < kPageTokens) {
+    s0 = select_range(s0, splat(kMinusInfinity), row.begin, row.end);
+    s1 = select_range(s1, splat(kMinusInfinity), row.begin - 16, row.end - 16);
+  }
+  store(scores, s0);
+  store(scores + 16, s1);
+  return max_lane(max(s0, s1));
+}
+
+/// Turns the scores of n rows, n <= 16, into weights and moves their ranges on. Keys that a row does not see get
+/// weight 0.
+inline void softmax_rows(const AttentionArgs& args, AttentionRow* rows, int64_t n, float* scores, int64_t v_padded) {
+  float new_max[16];
+  float decay[16] = {};
+  for (int64_t r = 0; r < n; ++r) {
+    const float block_max = mask_scores(args, rows[r], scores + r * kPageTokens);
+    const float old_max = rows[r].range.max;
+    new_max[r] = old_max > block_max ? old_max : block_max;
+    decay[r] = old_max - new_max[r];
+    rows[r].range.max = new_max[r];
+  }
+  store(decay, exp_down(load(decay)));
+  for (int64_t r = 0; r < n; ++r) {
+    float* s = scores + r * kPageTokens;
+    const F32x16 w0 = exp_down(load(s) - splat(new_max[r]));
+    const F32x16 w1 = exp_down(load(s + 16) - splat(new_max[r]));
+    store(s, w0);
+    store(s + 16, w1);
+    SoftmaxState& range = rows[r].range;
+    store(range.lanes, fma(load(range.lanes), splat(decay[r]), w0 + w1));
+    if (decay[r] != 1.0F) {  // a factor of exactly 1 changes nothing
+      scale_values(range.values, decay[r], v_padded);
+    }
   }
 }
 
@@ -234,42 +252,30 @@ inline void merge_ranges(AttentionRow* rows, int64_t n_rows, int64_t v_padded) {
   }
 }
 
-/// One block of keys for all rows that see some of it.
+/// One block of keys for rows [row, row + n), all of which see some of it.
 inline void attend_block(const AttentionArgs& args, AttentionScratch& scratch, const BlockRows& keys,
-                         const BlockRows& values, int64_t n_rows, int64_t first_key, int64_t last_key) {
+                         const BlockRows& values, int64_t row, int64_t n, const CpuShare& visible) {
   const int64_t k_padded = padded_dim(args.format.k_dim);
   const int64_t v_padded = padded_dim(args.format.v_dim);
-  const auto sees = [&](int64_t r) { return scratch.rows[r].begin < scratch.rows[r].end; };
-  for (int64_t r = 0; r < n_rows;) {
-    if (!sees(r)) {
-      ++r;
-      continue;
-    }
-    int64_t n = 1;  // rows r .. r + n see this block
-    while (n < 4 && r + n < n_rows && sees(r + n)) {
-      ++n;
-    }
-    const float* q = scratch.q + r * k_padded;
-    float* scores = scratch.scores + r * kPageTokens;
-    float* sums = scratch.range_values + r * v_padded;
-    if (n == 4) {
-      score_rows<4>(q, keys, k_padded, first_key, last_key, scores);
-    } else {
-      n = n >= 2 ? 2 : 1;
-      (n == 2 ? score_rows<2> : score_rows<1>)(q, keys, k_padded, first_key, last_key, scores);
-    }
-    for (int64_t i = 0; i < n; ++i) {
-      softmax_block(args, scratch.rows[r + i], scores + i * kPageTokens, v_padded);
-    }
-    if (n == 4) {
-      add_values_of_four(scratch.rows + r, scores, values, sums, v_padded);
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        const AttentionRow& row = scratch.rows[r + i];
-        add_values<1>(scores + i * kPageTokens, values, row.begin, row.end, sums + i * v_padded, v_padded);
-      }
-    }
-    r += n;
+  AttentionRow* rows = scratch.rows + row;
+  const float* q = scratch.q + row * k_padded;
+  float* scores = scratch.scores + row * kPageTokens;
+  float* sums = scratch.range_values + row * v_padded;
+  for (int64_t r = 0; r < n;) {
+    const int64_t tile = n - r >= 4 ? 4 : n - r >= 2 ? 2 : 1;
+    const auto score = tile == 4 ? score_rows<4> : tile == 2 ? score_rows<2> : score_rows<1>;
+    score(q + r * k_padded, keys, k_padded, visible.begin, visible.end, scores + r * kPageTokens);
+    r += tile;
+  }
+  for (int64_t r = 0; r < n; r += 16) {
+    softmax_rows(args, rows + r, std::min<int64_t>(16, n - r), scores + r * kPageTokens, v_padded);
+  }
+  int64_t r = 0;
+  for (; r + 4 <= n; r += 4) {
+    add_values_of_four(rows + r, scores + r * kPageTokens, values, sums + r * v_padded, v_padded);
+  }
+  for (; r < n; ++r) {
+    add_values<1>(scores + r * kPageTokens, values, rows[r].begin, rows[r].end, sums + r * v_padded, v_padded);
   }
 }
 
@@ -304,7 +310,16 @@ inline void attend_sequence(const AttentionArgs& args, const KvPanel& panel, int
     if (visible.begin < visible.end) {
       const BlockRows keys = reader.keys(pages[block], visible.begin, visible.end, scratch.keys);
       const BlockRows values = reader.values(pages[block], visible.begin, visible.end, scratch.values);
-      attend_block(args, scratch, keys, values, n_rows, visible.begin, visible.end);
+      for (int64_t r = 0; r < n_rows;) {  // rows that see the block usually lie side by side
+        int64_t n = 0;
+        while (r + n < n_rows && scratch.rows[r + n].begin < scratch.rows[r + n].end) {
+          ++n;
+        }
+        if (n > 0) {
+          attend_block(args, scratch, keys, values, r, n, visible);
+        }
+        r += n + 1;
+      }
     }
     if (block % kRangeBlocks == kRangeBlocks - 1) {
       merge_ranges(scratch.rows, n_rows, v_padded);

@@ -64,9 +64,15 @@ template <class Read>
 inline void read_rows(const std::byte* src, int64_t src_row_bytes, int64_t dim, int64_t begin, int64_t end,
                       float* dst) {
   const int64_t padded = padded_dim(dim);
+  const int64_t whole = dim / 16 * 16;
   for (int64_t place = begin; place < end; ++place) {
-    for (int64_t i = 0; i < padded; i += 16) {
-      store(dst + place * padded + i, Read::at(src + place * src_row_bytes, i, dim - i));
+    const std::byte* row = src + place * src_row_bytes;
+    float* out = dst + place * padded;
+    for (int64_t i = 0; i < whole; i += 16) {
+      store(out + i, Read::at(row, i, 16));
+    }
+    if (whole < dim) {
+      store(out + whole, Read::at(row, whole, dim - whole));
     }
   }
 }

@@ -29,12 +29,8 @@ TESSERA_FOR_CPU_TABLES(GluTest);
 
 TEST_P(GluTest, MatchesDoubleAndDefinition) {
   TestRandom random(1);
-  std::vector<int64_t> widths = {255, 256, 257, 576, 1536};
-  for (int64_t width = 1; width <= 70; ++width) {
-    widths.push_back(width);
-  }
   for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
-    for (const int64_t width : widths) {
+    for (const int64_t width : test_widths()) {
       const int n_tokens = static_cast<int>(width % 4);
       SCOPED_TRACE(testing::Message() << "width " << width << " tokens " << n_tokens);
       GuardedRows gate(random, n_tokens, width, width + 2);

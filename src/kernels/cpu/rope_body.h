@@ -11,29 +11,40 @@
 
 namespace tessera::TESSERA_ISA {
 
-/// x, y: [head_dim] f32, equal or disjoint; table: [n_pairs, 2] f32. The compiler vectorises the loops: without fma and
-/// without sums, that changes no bits.
-inline void rotate_head(const float* x, float* y, const float* table, int64_t n_pairs, bool neox) {
-  const int64_t second = neox ? n_pairs : 1;
-  const int64_t step = neox ? 1 : 2;
-  const auto rotate = [&](int64_t i, int64_t offset, int64_t stride) {
-    const float a = x[i * stride];
-    const float b = x[i * stride + offset];
-    const float c = table[2 * i];
-    const float s = table[2 * i + 1];
-    y[i * stride] = a * c - b * s;
-    y[i * stride + offset] = a * s + b * c;
-  };
-  if (neox) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n_pairs; ++i) {
-      rotate(i, second, 1);
-    }
-  } else {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n_pairs; ++i) {
-      rotate(i, 1, step);
-    }
+/// Rotates sixteen pairs (a, b) by the angles at `table`, n of which exist. Written out, because the compiler turns
+/// such a loop into multiply-add-subtract instructions, -ffp-contract=off or not (g++ 12).
+inline void rotate(F32x16& a, F32x16& b, const float* table, int64_t n) {
+  F32x16 c;
+  F32x16 s;
+  deinterleave(load_n(table, 2 * n), load_n(table + 16, 2 * n - 16), c, s);
+  const F32x16 rotated = a * c - b * s;
+  b = a * s + b * c;
+  a = rotated;
+}
+
+/// x, y: [head_dim] f32, equal or disjoint; table: [n_pairs, 2] f32.
+inline void rotate_head_norm(const float* x, float* y, const float* table, int64_t n_pairs) {
+  for (int64_t i = 0; i < n_pairs; i += 16) {
+    const int64_t n = n_pairs - i;
+    F32x16 a;
+    F32x16 b;
+    deinterleave(load_n(x + 2 * i, 2 * n), load_n(x + 2 * i + 16, 2 * n - 16), a, b);
+    rotate(a, b, table + 2 * i, n);
+    F32x16 low;
+    F32x16 high;
+    interleave(a, b, low, high);
+    store_n(y + 2 * i, low, 2 * n);
+    store_n(y + 2 * i + 16, high, 2 * n - 16);
+  }
+}
+inline void rotate_head_neox(const float* x, float* y, const float* table, int64_t n_pairs) {
+  for (int64_t i = 0; i < n_pairs; i += 16) {
+    const int64_t n = n_pairs - i;
+    F32x16 a = load_n(x + i, n);
+    F32x16 b = load_n(x + n_pairs + i, n);
+    rotate(a, b, table + 2 * i, n);
+    store_n(y + i, a, n);
+    store_n(y + n_pairs + i, b, n);
   }
 }
 
@@ -53,7 +64,8 @@ void rope(void* launch, const void* raw_args, const LaunchSizes& sizes) {
     }
     const float* x = input->x + token * input->x_stride + head * args.head_dim;
     float* y = input->y + token * input->y_stride + head * args.head_dim;
-    rotate_head(x, y, args.table + token * args.n_pairs * 2, args.n_pairs, args.neox);
+    const auto rotate_head = args.neox ? rotate_head_neox : rotate_head_norm;
+    rotate_head(x, y, args.table + token * args.n_pairs * 2, args.n_pairs);
     if (x != y) {
       std::copy(x + 2 * args.n_pairs, x + args.head_dim, y + 2 * args.n_pairs);
     }

@@ -5,7 +5,7 @@
 // to three files: <op>.cc (portable), <op>_avx2.cc, <op>_avx512.cc. Every operation below is one IEEE operation per
 // lane (fma is fused in all of them), so the bodies agree bit for bit; the namespace keeps their inline functions
 // apart, since the linker may keep only one copy of each name. NaN payloads are outside this promise.
-// n in *_n functions: how many lanes are present, 0 <= n; more than 16 count as 16; absent lanes load as 0.
+// n in *_n functions: how many lanes are present; below 0 counts as 0, above 16 as 16; absent lanes load as 0.
 
 #if defined(__AVX512F__)
 #define TESSERA_ISA avx512

@@ -82,11 +82,39 @@ inline F32x16 select_range(F32x16 a, F32x16 b, int64_t begin, int64_t end) {
   return {half(a.lo, b.lo, 0), half(a.hi, b.hi, 8)};
 }
 
+inline void deinterleave(F32x16 a, F32x16 b, F32x16& first, F32x16& second) {
+  // Shuffling works within 128-bit halves; 0xD8 puts the middle quarters in order.
+  const auto in_order = [](__m256 x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8)); };
+  first = {in_order(_mm256_shuffle_ps(a.lo, a.hi, 0x88)), in_order(_mm256_shuffle_ps(b.lo, b.hi, 0x88))};
+  second = {in_order(_mm256_shuffle_ps(a.lo, a.hi, 0xDD)), in_order(_mm256_shuffle_ps(b.lo, b.hi, 0xDD))};
+}
+inline void interleave(F32x16 first, F32x16 second, F32x16& a, F32x16& b) {
+  const auto half = [](__m256 x, __m256 y) {
+    const __m256 low = _mm256_unpacklo_ps(x, y);
+    const __m256 high = _mm256_unpackhi_ps(x, y);
+    return F32x16{_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+  };
+  a = half(first.lo, second.lo);
+  b = half(first.hi, second.hi);
+}
+
 inline I32x16 bits(F32x16 a) {
   return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
 }
 inline F32x16 as_float(I32x16 a) {
   return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+/// In two factors, because 2^n itself may lie beyond the normal numbers; only the second product can round.
+inline F32x16 times_power_of_2(F32x16 a, F32x16 n) {
+  const auto half = [](__m256 x, __m256 power) {
+    const auto power_of_2 = [](__m256i e) {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(e, _mm256_set1_epi32(127)), 23));
+    };
+    const __m256i whole = _mm256_cvtps_epi32(power);
+    const __m256i first = _mm256_srai_epi32(whole, 1);
+    return _mm256_mul_ps(_mm256_mul_ps(x, power_of_2(first)), power_of_2(_mm256_sub_epi32(whole, first)));
+  };
+  return {half(a.lo, n.lo), half(a.hi, n.hi)};
 }
 inline I32x16 splat_int(int32_t x) {
   return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};

@@ -18,7 +18,7 @@ struct I32x16 {
 };
 
 inline __mmask16 mask_n(int64_t n) {
-  return static_cast<__mmask16>(n >= 16 ? 0xFFFFU : (1U << n) - 1U);
+  return static_cast<__mmask16>(n >= 16 ? 0xFFFFU : n <= 0 ? 0U : (1U << n) - 1U);
 }
 
 inline F32x16 splat(float x) {
@@ -71,8 +71,17 @@ inline F32x16 copysign(F32x16 a, F32x16 b) {
       _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v), sign, 0xD8))};
 }
 inline F32x16 select_range(F32x16 a, F32x16 b, int64_t begin, int64_t end) {
-  const auto n = [](int64_t x) { return mask_n(x < 0 ? 0 : x); };
-  return {_mm512_mask_blend_ps(static_cast<__mmask16>(n(end) & ~n(begin)), b.v, a.v)};
+  return {_mm512_mask_blend_ps(static_cast<__mmask16>(mask_n(end) & ~mask_n(begin)), b.v, a.v)};
+}
+inline void deinterleave(F32x16 a, F32x16 b, F32x16& first, F32x16& second) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  first = {_mm512_permutex2var_ps(a.v, even, b.v)};
+  second = {_mm512_permutex2var_ps(a.v, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b.v)};
+}
+inline void interleave(F32x16 first, F32x16 second, F32x16& a, F32x16& b) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  a = {_mm512_permutex2var_ps(first.v, low, second.v)};
+  b = {_mm512_permutex2var_ps(first.v, _mm512_add_epi32(low, _mm512_set1_epi32(8)), second.v)};
 }
 
 inline I32x16 bits(F32x16 a) {
@@ -80,6 +89,9 @@ inline I32x16 bits(F32x16 a) {
 }
 inline F32x16 as_float(I32x16 a) {
   return {_mm512_castsi512_ps(a.v)};
+}
+inline F32x16 times_power_of_2(F32x16 a, F32x16 n) {
+  return {_mm512_scalef_ps(a.v, n.v)};
 }
 inline I32x16 splat_int(int32_t x) {
   return {_mm512_set1_epi32(x)};

@@ -94,11 +94,26 @@ inline F32x16 select_range(F32x16 a, F32x16 b, int64_t begin, int64_t end) {
   return each([&](int i) { return i >= begin && i < end ? a.v[i] : b.v[i]; });
 }
 
+/// Splits the 16 pairs of a, b into their first and second elements.
+inline void deinterleave(F32x16 a, F32x16 b, F32x16& first, F32x16& second) {
+  first = each([&](int i) { return i < 8 ? a.v[2 * i] : b.v[2 * i - 16]; });
+  second = each([&](int i) { return i < 8 ? a.v[2 * i + 1] : b.v[2 * i - 15]; });
+}
+/// The inverse: pairs 0 - 7 to a, 8 - 15 to b.
+inline void interleave(F32x16 first, F32x16 second, F32x16& a, F32x16& b) {
+  a = each([&](int i) { return i % 2 == 0 ? first.v[i / 2] : second.v[i / 2]; });
+  b = each([&](int i) { return i % 2 == 0 ? first.v[8 + i / 2] : second.v[8 + i / 2]; });
+}
+
 inline I32x16 bits(F32x16 a) {
   return each_int([&](int i) { return std::bit_cast<uint32_t>(a.v[i]); });
 }
 inline F32x16 as_float(I32x16 a) {
   return each([&](int i) { return std::bit_cast<float>(a.v[i]); });
+}
+/// a * 2^n, rounded once. REQUIRES: a or n is NaN, or 0.5 <= |a| < 4 and n is integral, |n| < 250.
+inline F32x16 times_power_of_2(F32x16 a, F32x16 n) {
+  return each([&](int i) { return n.v[i] == n.v[i] ? std::ldexp(a.v[i], static_cast<int>(n.v[i])) : n.v[i]; });
 }
 inline I32x16 splat_int(int32_t x) {
   return each_int([&](int) { return static_cast<uint32_t>(x); });
