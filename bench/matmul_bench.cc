@@ -219,22 +219,22 @@ void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, 
   for (uint64_t i = 0; i < copies; ++i) {
     pack_s = std::min(pack_s, weight.pack(layout, 0, columns, packed.bytes + i * bytes));
   }
-  std::vector<float> y(static_cast<size_t>(n_tokens * rows));
+  const AlignedBytes y_bytes(static_cast<uint64_t>(n_tokens * rows) * sizeof(float));
+  auto* y = reinterpret_cast<float*>(y_bytes.bytes);
 
   const Input one(kernels, 1, columns);
   MatmulArgs args = one.args;
-  const double decode_s =
-      fastest(5,
-              [&] {
-                for (uint64_t i = 0; i < copies; ++i) {
-                  args.panels = {{dtype, packed.bytes + i * bytes, rows, columns, 0, y.data(), rows}};
-                  run(kernels, args, 1);
-                }
-              }) /
-      static_cast<double>(copies);
+  const double decode_s = fastest(5,
+                                  [&] {
+                                    for (uint64_t i = 0; i < copies; ++i) {
+                                      args.panels = {{dtype, packed.bytes + i * bytes, rows, columns, 0, y, rows}};
+                                      run(kernels, args, 1);
+                                    }
+                                  }) /
+                          static_cast<double>(copies);
   const Input many(kernels, n_tokens, columns);
   args = many.args;
-  args.panels = {{dtype, packed.bytes, rows, columns, 0, y.data(), rows}};
+  args.panels = {{dtype, packed.bytes, rows, columns, 0, y, rows}};
   const double prefill_s =
       fastest(static_cast<int>(std::clamp<int64_t>(2'000'000'000 / (rows * columns * n_tokens), 3, 100)),
               [&] { run(kernels, args, n_tokens); });
@@ -248,34 +248,39 @@ void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, 
   std::fflush(stdout);
 }
 
-/// One weight in n_panels column panels, each with its own results. Interleaves the variants and prints medians.
+/// One weight in n_panels column panels, each with its own results: the copies of a model's size that one thread reads
+/// in turn. Interleaves the variants and prints medians.
 void bench_panels(const Kernels& kernels, DType dtype, int64_t rows, int64_t columns, int64_t n_tokens) {
   const WeightLayout& layout = *kernels.table->layout(dtype);
   const Weight weight(dtype, rows, columns);
   const Input input(kernels, n_tokens, columns);
+  const uint64_t weight_bytes = weight.packed_bytes(layout, columns) + 4 * 64;
+  const uint64_t copies = n_tokens > 8 ? 1 : std::max<uint64_t>(1, kFootprint / 2 / weight_bytes);
+  const AlignedBytes result_bytes(static_cast<uint64_t>(4 * n_tokens * rows) * sizeof(float));
+  auto* results = reinterpret_cast<float*>(result_bytes.bytes);
   struct Variant {
-    int64_t n_panels;
-    std::vector<std::unique_ptr<AlignedBytes>> memory;
-    MatmulArgs args;
+    std::unique_ptr<AlignedBytes> memory;
+    std::vector<MatmulArgs> copies;
     std::vector<double> seconds;
   };
   std::vector<Variant> variants(3);
   bool equal = true;
   for (size_t v = 0; v < variants.size(); ++v) {
-    Variant& variant = variants[v];
-    variant.n_panels = 1 << v;
-    variant.args = input.args;
-    const int64_t part = columns / variant.n_panels;
-    for (int64_t i = 0; i < variant.n_panels; ++i) {
-      variant.memory.push_back(std::make_unique<AlignedBytes>(weight.packed_bytes(layout, part)));
-      std::byte* packed = variant.memory.back()->bytes;
-      weight.pack(layout, i * part, (i + 1) * part, packed);
-      variant.memory.push_back(std::make_unique<AlignedBytes>(static_cast<uint64_t>(n_tokens * rows) * 4));
-      auto* y = reinterpret_cast<float*>(variant.memory.back()->bytes);
-      variant.args.panels.push_back({dtype, packed, rows, part, i * part, y, rows});
+    const int64_t n_panels = 1 << v;
+    const int64_t part = columns / n_panels;
+    variants[v].memory = std::make_unique<AlignedBytes>(copies * weight_bytes);
+    for (uint64_t copy = 0; copy < copies; ++copy) {
+      std::byte* at = variants[v].memory->bytes + copy * weight_bytes / 64 * 64;
+      MatmulArgs args = input.args;
+      for (int64_t i = 0; i < n_panels; ++i) {
+        weight.pack(layout, i * part, (i + 1) * part, at);
+        args.panels.push_back({dtype, at, rows, part, i * part, results + i * n_tokens * rows, rows});
+        at += round_up(weight.packed_bytes(layout, part), 64);
+      }
+      variants[v].copies.push_back(args);
     }
-    run(kernels, variant.args, n_tokens);
-    for (MatmulPanel panel : variant.args.panels) {
+    run(kernels, variants[v].copies[0], n_tokens);
+    for (MatmulPanel panel : variants[v].copies[0].panels) {
       std::vector<float> alone(static_cast<size_t>(n_tokens * rows));
       const float* together = panel.y;
       panel.y = alone.data();
@@ -285,23 +290,23 @@ void bench_panels(const Kernels& kernels, DType dtype, int64_t rows, int64_t col
       equal = equal && std::memcmp(alone.data(), together, alone.size() * sizeof(float)) == 0;
     }
   }
-  const int inner = static_cast<int>(std::max<int64_t>(1, 40'000'000 / (rows * columns * n_tokens)));
   for (int round = 0; round < 31; ++round) {
     for (Variant& variant : variants) {
       const double start = thread_seconds();
-      for (int i = 0; i < inner; ++i) {
-        run(kernels, variant.args, n_tokens);
+      for (const MatmulArgs& args : variant.copies) {
+        run(kernels, args, n_tokens);
       }
-      variant.seconds.push_back((thread_seconds() - start) / inner);
+      variant.seconds.push_back((thread_seconds() - start) / static_cast<double>(copies));
     }
   }
   std::printf("%-6s %5ldx%-5ld %4ld tokens ", std::string(dtype_name(dtype)).c_str(), rows, columns, n_tokens);
   double first = 0;
-  for (Variant& variant : variants) {
-    std::sort(variant.seconds.begin(), variant.seconds.end());
-    const double median = variant.seconds[variant.seconds.size() / 2];
-    first = first == 0 ? median : first;
-    std::printf("| %ld: %9.2f us %+5.1f %% ", variant.n_panels, 1e6 * median, 100 * (median / first - 1));
+  for (size_t v = 0; v < variants.size(); ++v) {
+    std::vector<double>& seconds = variants[v].seconds;
+    std::sort(seconds.begin(), seconds.end());
+    const double median = seconds[seconds.size() / 2];
+    first = v == 0 ? median : first;
+    std::printf("| %d: %9.2f us %+5.1f %% ", 1 << v, 1e6 * median, 100 * (median / first - 1));
   }
   std::printf("| bits %s\n", equal ? "equal" : "DIFFER");
   std::fflush(stdout);
