@@ -8,7 +8,9 @@ size_t Text::flips_up_to(size_t i) const {
   return static_cast<size_t>(std::upper_bound(flips_.begin(), flips_.end(), i) - flips_.begin());
 }
 
-bool Text::from_user_at(size_t i) const { return from_user_ != (flips_up_to(i) % 2 == 1); }
+bool Text::from_user_at(size_t i) const {
+  return from_user_ != (flips_up_to(i) % 2 == 1);
+}
 
 void Text::append(std::string_view bytes, bool from_user) {
   if (bytes.empty()) {

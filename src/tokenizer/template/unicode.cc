@@ -7,7 +7,9 @@ namespace {
 
 constexpr uint32_t kRawByte = 0xDC00;  // + byte: as Python's surrogateescape does
 
-utf8proc_category_t category(uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(uint32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
 size_t sequence_length(unsigned char lead) {
   if (lead < 0x80) {
@@ -112,16 +114,24 @@ bool is_alpha(uint32_t c) {
   return cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
+bool is_decimal(uint32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_ND;
+}
 
 bool is_numeric(uint32_t c) {
   const auto cat = category(c);
   return cat == UTF8PROC_CATEGORY_ND || cat == UTF8PROC_CATEGORY_NL || cat == UTF8PROC_CATEGORY_NO;
 }
 
-bool is_upper(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
-bool is_lower(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
-bool is_title(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
+bool is_upper(uint32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LU;
+}
+bool is_lower(uint32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LL;
+}
+bool is_title(uint32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LT;
+}
 
 bool is_printable(uint32_t c) {
   if (c < 0x7F) {
@@ -140,9 +150,15 @@ bool is_printable(uint32_t c) {
   }
 }
 
-uint32_t to_upper(uint32_t c) { return static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))); }
-uint32_t to_lower(uint32_t c) { return static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))); }
-uint32_t to_title(uint32_t c) { return static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))); }
+uint32_t to_upper(uint32_t c) {
+  return static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
+}
+uint32_t to_lower(uint32_t c) {
+  return static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+uint32_t to_title(uint32_t c) {
+  return static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
+}
 
 bool is_line_break(uint32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
