@@ -1,5 +1,6 @@
 #include "tokenizer/spm.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "tokenizer/utf8.h"
@@ -22,13 +23,25 @@ SpmEncoder::SpmEncoder(std::span<const std::string> tokens, std::span<const floa
   }
 }
 
+namespace {
+
+// What the lead byte at i announces, as far as text goes. In text that is not UTF-8 that may cover what follows; a
+// U+2581, which was a space, is not to be lost in it.
+std::string_view character_at(std::string_view text, size_t i) {
+  const size_t announced = utf8_announced_bytes(text[i]);
+  const size_t mark = announced == 1 ? std::string_view::npos : text.substr(i, announced + 2).find(kSpaceMark, 1);
+  return text.substr(i, std::min(announced, mark));
+}
+
+}  // namespace
+
 void SpmEncoder::encode(std::string_view text, std::vector<int32_t>& ids) const {
   // No merge can cross a border in front of a U+2581 when no token holds what stands before it followed by one. Cutting
   // there changes nothing but the length of the runs: words instead of the whole text.
   std::vector<Symbol> symbols;
   size_t last_byte = 0;
   for (size_t i = 0; i < text.size();) {
-    const std::string_view character = text.substr(i, utf8_announced_bytes(text[i]));
+    const std::string_view character = character_at(text, i);
     if (character == kSpaceMark && !symbols.empty() && !before_mark_[last_byte]) {
       encode_segment(text, symbols, ids);
     }

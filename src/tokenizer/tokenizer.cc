@@ -273,8 +273,7 @@ void Tokenizer::Impl::build_matcher() {
       token.scope = MatchScope::kAnywhereUnlessStrict;
     }
     token.strip_right = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
-    token.strip_left =
-        (vocab.pre.starts_with("jina-v2-") && text == "<mask>") || (vocab.pre == "modern-bert" && text == "[MASK]");
+    token.strip_left = vocab.pre.starts_with("jina-v2-") && text == "<mask>";
     tokens.push_back(token);
   }
   matcher.emplace(std::move(tokens));

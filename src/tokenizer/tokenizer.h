@@ -81,11 +81,13 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   /// Token ids of text. With a byte-complete vocabulary decode(encode(text), verbatim) gives back text, byte for byte
-  /// (llama: after the added space), also where it is not UTF-8.
+  /// (llama, gemma4: but for the added space, and U+2581 reads back as a space), also where it is not UTF-8.
   /// Better than the reference, on purpose:
   /// - gpt2: bytes that are not UTF-8 keep their own byte tokens, provided that the vocabulary has all of them (the
   ///   reference reads each as U+FFFD; so do we where a token is missing);
   /// - gpt2: a merge result without a token is spelled with byte tokens (the reference drops its non-ASCII letters);
+  /// - llama: a space after the beginning of an unfinished character stays a space (the reference reads it back as
+  ///   U+2581);
   /// - llama: a byte without a token becomes the unknown token (the reference gives up);
   /// - merging never makes a control or unknown token of ordinary text (the reference may, if the merges lead there).
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
