@@ -71,10 +71,10 @@ FfnWeights load_ffn(ModelReader& reader, int32_t layer, const BlockOptions& opti
   const TileSlot rows{TileKind::kFfn, layer, CutRule::rows(CutAxis::kFeedForward, 1)};
   FfnWeights w;
   w.norm = reader.vector(prefix + "ffn_norm.weight", n_embd);
-  w.gate = reader.weight(prefix + "ffn_gate", n_ff, n_embd, rows);
-  w.up = reader.weight(prefix + "ffn_up", n_ff, n_embd, rows);
+  w.gate = reader.weight(prefix + "ffn_gate", n_ff, n_embd, rows, options.ffn_scales);
+  w.up = reader.weight(prefix + "ffn_up", n_ff, n_embd, rows, options.ffn_scales);
   w.down = reader.weight(prefix + "ffn_down", n_embd, n_ff,
-                         {TileKind::kFfn, layer, CutRule::columns(CutAxis::kFeedForward, 1)});
+                         {TileKind::kFfn, layer, CutRule::columns(CutAxis::kFeedForward, 1)}, options.ffn_scales);
   if (options.post_norms) {
     w.post_norm = reader.vector(prefix + "post_ffw_norm.weight", n_embd);
   }

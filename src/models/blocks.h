@@ -50,6 +50,7 @@ struct FfnWeights {
 struct BlockOptions {
   bool qk_norm = false;     // attn_q_norm and attn_k_norm, required
   bool post_norms = false;  // post_attention_norm and post_ffw_norm, required
+  ScaleRule ffn_scales = ScaleRule::kUnused;  // of ffn_gate, ffn_up and ffn_down, where the file has them
 };
 
 AttentionWeights load_attention(ModelReader& reader, int32_t layer, const AttentionShape& shape,

@@ -9,9 +9,9 @@
 namespace tessera {
 namespace {
 
-// Scales of the activations that a quantiser saw; the reference engine loads them for formats that quantise
-// activations statically, and no product of ours does.
-bool is_advisory(std::string_view name) { return name.ends_with(".input_scale"); }
+// Tensors that generation never reads: the range of activations that a quantiser saw (used only by products that
+// quantise activations with a fixed scale; ours find it block by block), and classifier heads.
+bool is_advisory(std::string_view name) { return name.ends_with(".input_scale") || name.starts_with("cls."); }
 
 }  // namespace
 
@@ -146,7 +146,25 @@ TensorIndex ModelReader::vector(const std::string& name, int64_t n) { return add
 
 TensorIndex ModelReader::optional_vector(const std::string& name, int64_t n) { return add_vector(name, n, false); }
 
-Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot) {
+std::vector<float> ModelReader::values(int32_t source) const {
+  const TensorInfo& info = file_.tensors()[static_cast<size_t>(source)];
+  std::vector<float> result(info.n_elems);
+  dequantize_row(info.dtype, file_.data(info).data(), result.data(), static_cast<int64_t>(info.n_elems));
+  return result;
+}
+
+TensorIndex ModelReader::scaled_bias(const Weight& w) {
+  const TensorSpec& bias = table_.tensors[static_cast<size_t>(w.bias)];
+  const float scale = values(table_.tensors[static_cast<size_t>(w.scale)].source)[0];
+  std::vector<float> scaled = values(bias.source);
+  for (float& x : scaled) {
+    x *= scale;
+  }
+  return constant(bias.name + ".scaled", std::move(scaled));
+}
+
+Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot,
+                           ScaleRule rule) {
   const std::string name = stem + ".weight";
   const int32_t index = source(name, true);
   if (index < 0) {
@@ -172,6 +190,11 @@ Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t column
   result.weight = add(std::move(spec));
   result.scale = optional_vector(stem + ".scale", 1);
   result.bias = optional_vector(stem + ".bias", rows);
+  if (rule == ScaleRule::kUnused) {
+    result.scale = kNoTensor;
+  } else if (rule == ScaleRule::kAfterBias && result.scale != kNoTensor && result.bias != kNoTensor) {
+    result.bias = scaled_bias(result);
+  }
   return result;
 }
 
@@ -197,12 +220,7 @@ RopeParams ModelReader::rope_params(int64_t head_dim) {
     fail(ErrorCode::kUnsupported, fmt::format("rope scaling '{}' is not supported", type));
   }
   params.original_context = integer("rope.scaling.original_context_length", integer("context_length", 0));
-  params.ext_factor = number("rope.scaling.yarn_ext_factor", params.ext_factor);
-  params.attn_factor =
-      number("rope.scaling.attn_factor", 1) * number("rope.scaling.yarn_attn_factor", 1);
-  params.beta_fast = number("rope.scaling.yarn_beta_fast", params.beta_fast);
-  params.beta_slow = number("rope.scaling.yarn_beta_slow", params.beta_slow);
-  params.yarn_log_multiplier = number("rope.scaling.yarn_log_multiplier", 0);
+  params.attn_factor = number("rope.scaling.attn_factor", 1);
   const Status sound = check_rope(params);
   if (!sound.ok()) {
     fail(sound.code(), sound.message());
@@ -222,9 +240,7 @@ RopeParams ModelReader::rope_params(int64_t head_dim) {
       fail(ErrorCode::kInvalidData, fmt::format("tensor {} has {} elements, wanted {}", info.name, info.n_elems,
                                                 params.n_rot / 2));
     } else {
-      params.freq_factors.resize(info.n_elems);
-      dequantize_row(info.dtype, file_.data(info).data(), params.freq_factors.data(),
-                     static_cast<int64_t>(info.n_elems));
+      params.freq_factors = values(factors);
     }
   }
   return params;

@@ -26,6 +26,13 @@ struct TileSlot {
   CutRule cut;
 };
 
+/// What a weight's optional scale does. The reference engine differs from architecture to architecture; files follow it.
+enum class ScaleRule : uint8_t {
+  kBeforeBias,  // product * scale + bias
+  kAfterBias,   // (product + bias) * scale
+  kUnused,      // the file may have one, the architecture never applied it
+};
+
 class ModelReader {
  public:
   explicit ModelReader(const GgufFile& file);
@@ -56,7 +63,8 @@ class ModelReader {
   /// The same, or kNoTensor where the file has none.
   TensorIndex optional_vector(const std::string& name, int64_t n);
   /// `stem`.weight [rows, columns] with `stem`.scale and `stem`.bias where the file has them.
-  Weight weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot);
+  Weight weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot,
+                ScaleRule rule = ScaleRule::kBeforeBias);
   /// A vector that the model computes itself.
   TensorIndex constant(std::string name, std::vector<float> values);
 
@@ -82,6 +90,10 @@ class ModelReader {
   /// Index in the file, -1 and a mistake (when required) if it is missing.
   int32_t source(const std::string& name, bool required);
   TensorIndex add(TensorSpec spec);
+  /// The values of a tensor of the file, as float32.
+  std::vector<float> values(int32_t source) const;
+  /// A bias that joins before the scale: the same as bias * scale joining after it.
+  TensorIndex scaled_bias(const Weight& w);
   TensorIndex add_vector(const std::string& name, int64_t n, bool required);
 
   const GgufFile& file_;

@@ -25,7 +25,7 @@ Result<ModelDefinition> build_plain_transformer(const GgufFile& file, const Plai
   std::vector<FfnWeights> ffn;
   for (int32_t l = 0; l < reader.n_layer(); ++l) {
     attention.push_back(load_attention(reader, l, shapes[static_cast<size_t>(l)], {.qk_norm = rule.qk_norm}));
-    ffn.push_back(load_ffn(reader, l, {}));
+    ffn.push_back(load_ffn(reader, l, {.ffn_scales = rule.ffn_scales}));
   }
   TRY(reader.finish());
 

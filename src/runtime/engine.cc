@@ -49,8 +49,10 @@ class ModelLoader {
     const auto start = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options_.path));
     model_->file = std::make_unique<GgufFile>(std::move(file));
-    TRY(read_text());
-    if (!options_.vocab_only) {
+    model_->text_status = read_text();
+    if (options_.vocab_only) {
+      TRY(model_->text_status);
+    } else {
       TRY(define());
       TRY(open());
       TRY(place());
@@ -86,7 +88,7 @@ class ModelLoader {
   Status define() {
     ASSIGN_OR_RETURN(model_->definition, build_model(*model_->file));
     model_->kv_classes = kv_classes(model_->definition.program);
-    if (model_->tokenizer->n_vocab() > model_->definition.info.n_vocab) {
+    if (model_->tokenizer != nullptr && model_->tokenizer->n_vocab() > model_->definition.info.n_vocab) {
       return {ErrorCode::kInvalidData,
               fmt::format("{}: the vocabulary has {} tokens, but tensor token_embd.weight only {} rows", options_.path,
                           model_->tokenizer->n_vocab(), model_->definition.info.n_vocab)};
@@ -263,7 +265,12 @@ Result<std::shared_ptr<Model>> Model::load(const ModelOptions& options, const Lo
   return std::shared_ptr<Model>(new Model(std::move(state)));
 }
 
-const Tokenizer& Model::tokenizer() const { return *state_->tokenizer; }
+const Status& Model::text_status() const { return state_->text_status; }
+
+const Tokenizer& Model::tokenizer() const {
+  CHECK(state_->tokenizer != nullptr);
+  return *state_->tokenizer;
+}
 
 const std::string& Model::chat_template_source() const { return state_->chat_template; }
 

@@ -39,7 +39,7 @@ struct ModelOptions {
   std::string split_mode = "layer";        // none, layer, tensor
   std::vector<double> tensor_split;        // shares of the devices; empty: even
   int n_cuts = 0;                          // 0: from devices and shares
-  bool vocab_only = false;                 // tokenizer and template only; no device is opened
+  bool vocab_only = false;                 // tokenizer and template only, required; no device is opened
   ContextOptions context;                  // what will be opened: the budget check counts it
 };
 
@@ -85,10 +85,13 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  /// Ok when the file's vocabulary can be used; else why not. Such a model still decodes token ids.
+  [[nodiscard]] const Status& text_status() const;
+  /// REQUIRES: text_status().ok().
   [[nodiscard]] const Tokenizer& tokenizer() const;
   /// The model file's own template; empty: it has none.
   [[nodiscard]] const std::string& chat_template_source() const;
-  /// A template with this model's begin and end texts. Empty source: the file's own, or ChatML.
+  /// A template with this model's begin and end texts. REQUIRES: text_status().ok(). Empty source: the file's own, or ChatML.
   [[nodiscard]] Result<ChatTemplate> chat_template(const std::string& source = "") const;
 
   [[nodiscard]] const ModelSummary& summary() const;

@@ -33,7 +33,8 @@ struct DeviceWeights {
 class ModelState {
  public:
   std::unique_ptr<GgufFile> file;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Tokenizer> tokenizer;  // null: text_status says why
+  Status text_status;
   std::string chat_template;
   ModelSummary summary;
 
