@@ -3,6 +3,7 @@
 #include "kernels/ops/quantize.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <gtest/gtest.h>
 #include <limits>
 
@@ -42,59 +43,68 @@ TEST_P(QuantizeTest, EqualBitsOverShapesAndTeams) {
   }
 }
 
+void check_block(const float* x, const int8_t* q, const Q8Scale& scale) {
+  float max = 0;
+  for (int64_t i = 0; i < 32; ++i) {
+    max = std::max(max, std::fabs(x[i]));
+  }
+  const float d = max / 127.0F < FLT_MIN ? 0 : max / 127.0F;
+  EXPECT_EQ(scale.d, d);
+  int32_t sums[2] = {};
+  for (int64_t i = 0; i < 32; ++i) {
+    const float expected = d == 0 ? 0 : std::nearbyintf(x[i] * (1.0F / d));
+    EXPECT_EQ(q[i], static_cast<int>(expected)) << x[i] << " in a block of largest " << max;
+    sums[i / 16] += q[i];
+  }
+  EXPECT_EQ(scale.c, -128 * (sums[0] + sums[1]));
+  EXPECT_EQ(scale.c_first, -128 * sums[0]);
+  EXPECT_EQ(scale.m, d * static_cast<float>(sums[0] + sums[1]));
+}
+
 /// Values on both sides of rounding ties, tiny ones, zeros of both signs.
 TEST_P(QuantizeTest, FollowsTheFormula) {
   TestRandom random(2);
   for (int round = 0; round < 300; ++round) {
-    GuardedRows x(1, 32, 32);
-    const float size = std::ldexp(1.0F, static_cast<int>(random.below(240)) - 120);
-    for (int64_t i = 0; i < 32; ++i) {
-      x.at(0, i) = round % 3 == 0 ? size * (static_cast<float>(random.below(255)) - 127) / 2 : size * random.normal();
-    }
-    if (round == 0) {
-      std::fill_n(x.data(), 32, -0.0F);
+    GuardedRows x(1, 160, 160);
+    for (int64_t b = 0; b < 5; ++b) {
+      const float size = std::ldexp(1.0F, static_cast<int>(random.below(240)) - 120);
+      for (int64_t i = 0; i < 32; ++i) {
+        const bool ties = round % 3 == 0;
+        x.at(0, b * 32 + i) = round == 0 ? -0.0F
+                              : ties     ? size * (static_cast<float>(random.below(255)) - 127) / 2
+                                         : size * random.normal();
+      }
     }
     GuardedBytes q8 = quantize(kernel(Op::kQuantize), x, 1, 1);
-    const auto* q = reinterpret_cast<const int8_t*>(q8.data());
-    const Q8Scale& scale = *q8_scales(q8.data(), 32);
-    float max = 0;
-    for (int64_t i = 0; i < 32; ++i) {
-      max = std::max(max, std::fabs(x.at(0, i)));
+    for (int64_t b = 0; b < 5; ++b) {
+      check_block(x.row(0) + b * 32, reinterpret_cast<const int8_t*>(q8.data()) + b * 32, q8_scales(q8.data(), 160)[b]);
     }
-    const float d = max / 127.0F;
-    ASSERT_EQ(scale.d, d);
-    int32_t sums[2] = {};
-    for (int64_t i = 0; i < 32; ++i) {
-      const float expected = d == 0 ? 0 : std::nearbyintf(x.at(0, i) * (1.0F / d));
-      ASSERT_EQ(q[i], static_cast<int>(expected)) << "round " << round << " value " << x.at(0, i);
-      sums[i / 16] += q[i];
-    }
-    EXPECT_EQ(scale.c, -128 * (sums[0] + sums[1]));
-    EXPECT_EQ(scale.c_first, -128 * sums[0]);
-    EXPECT_EQ(scale.m, d * static_cast<float>(sums[0] + sums[1]));
   }
 }
 
 TEST_P(QuantizeTest, TinyBlocksAreZero) {
-  GuardedRows x(1, 32, 32);
-  std::fill_n(x.data(), 32, 1e-40F);
+  GuardedRows x(1, 128, 128);
+  std::fill_n(x.data(), 128, 1e-40F);
   GuardedBytes q8 = quantize(kernel(Op::kQuantize), x, 1, 1);
-  EXPECT_EQ(q8_scales(q8.data(), 32)->d, 0);
-  EXPECT_TRUE(std::all_of(q8.data(), q8.data() + 32, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(q8_scales(q8.data(), 128)->d, 0);
+  EXPECT_TRUE(std::all_of(q8.data(), q8.data() + 128, [](std::byte b) { return b == std::byte{0}; }));
 }
 
-TEST_P(QuantizeTest, ValuesThatAreNotFiniteStaySo) {
+TEST_P(QuantizeTest, ValuesThatAreNotFiniteGiveNaN) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
     for (const int64_t at : {0, 13, 31}) {
       TestRandom random(3);
-      GuardedRows x(random, 1, 64, 64);
-      x.at(0, at) = bad;
+      GuardedRows x(random, 1, 256, 256);
+      x.at(0, 96 + at) = bad;
       GuardedBytes q8 = quantize(kernel(Op::kQuantize), x, 1, 1);
-      const Q8Scale* scales = q8_scales(q8.data(), 64);
-      EXPECT_FALSE(std::isfinite(scales[0].d));
-      EXPECT_FALSE(std::isfinite(scales[0].m));
-      EXPECT_TRUE(std::isfinite(scales[1].d));
+      EXPECT_TRUE(q8 == quantize(definition(Op::kQuantize), x, 1, 1));
+      const Q8Scale* scales = q8_scales(q8.data(), 256);
+      for (int64_t b = 0; b < 8; ++b) {
+        EXPECT_EQ(std::isnan(scales[b].d), b == 3);
+        EXPECT_EQ(std::isnan(scales[b].m), b == 3);
+      }
+      EXPECT_TRUE(std::all_of(q8.data() + 96, q8.data() + 128, [](std::byte q) { return q == std::byte{0}; }));
     }
   }
 }

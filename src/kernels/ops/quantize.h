@@ -2,11 +2,11 @@
 // quantize: activations to 8 bits in blocks of 32, as the integer products read them.
 //
 // For a block x[0..32): scale d = max|x| / 127, q[i] = round-half-even(x[i] * (1 / d)), and the sums of q that undo an
-// offset or a minimum of the weights. A block whose scale would not be a normal float becomes zeros; a block that holds
-// a NaN or an infinity gets such a scale, so that its products are not finite either. A row is stored as: int8 q
-// [columns], then Q8Scale [columns / 32], padded to 64 bytes; rows follow each other at q8_row_bytes(columns). A slice
-// of columns that starts at a multiple of 32 is read in place. columns is a multiple of 32; weights with other columns
-// (plain float types) do not use this op. Bytes: rows * (columns * 4 + q8_row_bytes).
+// offset or a minimum of the weights. A block whose scale would not be a normal float becomes zeros. A block that holds
+// a NaN or an infinity becomes zeros with d = m = NaN, so that its products are NaN.
+// A row is stored as: int8 q [columns], then Q8Scale [columns / 32], padded to 64 bytes; rows follow each other at
+// q8_row_bytes(columns). A slice of columns that starts at a multiple of 32 is read in place. columns is a multiple of
+// 32; weights with other columns (plain float types) do not use this op. Bytes: rows * (columns * 4 + q8_row_bytes).
 
 #include <cstddef>
 #include <cstdint>
