@@ -37,9 +37,12 @@ ALLOWED = {
     "api": ["runtime/engine.h", "runtime/context.h", "tokenizer"],
     "server": ["runtime/engine.h", "runtime/context.h", "tokenizer"],
 }
-TOOLS = ["runtime/engine.h", "runtime/context.h", "tokenizer"]
+# What front ends see of runtime; the tools also drive generations themselves.
+TOOLS = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h", "runtime/stop.h",
+         "tokenizer"]
 # Tools whose file name begins so may look one room deeper.
-TOOL_EXTRAS = {"inspect": ["gguf"], "plan": ["placement"], "devices": ["device"], "share": ["residency"]}
+TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement"], "cmd_devices": ["device"],
+               "cmd_share": ["residency"], "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
 FREE_FOLDERS = ("bench", "tests", "fuzz", "lab")  # may include anything
 
 BACKENDS = ("cpu", "cuda", "vulkan", "null", "faulty")
@@ -221,7 +224,7 @@ GOOD_TREE = {
     "src/api/api.cc": '#include "runtime/engine.h"\n#include "tessera/tessera.h"\n',
     "tools/table.h": "",
     "tools/run.cc": '#include "runtime/engine.h"\n#include "table.h"\n#include "base/status.h"\n',
-    "tools/inspect.cc": '#include "gguf/gguf.h"\n',
+    "tools/cmd_inspect.cc": '#include "gguf/gguf.h"\n',
     "src/kernels/kernel_test_util.h": '#include "device/cpu/cpu_device.h"\n',
     "src/kernels/cpu/add_test.cc": '#include "kernels/kernel_test_util.h"\n',
     "tests/all_test.cc": '#include "device/cpu/cpu_device.h"\n#include <gtest/gtest.h>\n',

@@ -10,8 +10,8 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-packages=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libgtest-dev
-    libgmock-dev python3 python3-numpy python3-jinja2 python3-pip git ca-certificates)
+packages=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libmd-dev
+    libgtest-dev libgmock-dev python3 python3-numpy python3-jinja2 python3-pip git ca-certificates)
 for arg in "$@"; do
     case $arg in
         --lint) packages+=(clang-format-19 clang-tidy-19 shellcheck) ;;

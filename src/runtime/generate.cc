@@ -1,0 +1,190 @@
+#include "runtime/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <limits>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+bool is_cancelled(const GenerateHooks& hooks) {
+  return hooks.cancelled != nullptr && hooks.cancelled->load(std::memory_order_relaxed);
+}
+
+std::vector<int32_t> banned_tokens(const Tokenizer& tokenizer, const GenerateOptions& options) {
+  std::vector<int32_t> banned(tokenizer.suppress_tokens().begin(), tokenizer.suppress_tokens().end());
+  if (options.ignore_eos) {
+    const std::span<const int32_t> ends = tokenizer.end_of_generation_ids();
+    banned.insert(banned.end(), ends.begin(), ends.end());
+  }
+  return banned;
+}
+
+// Turns tokens into text, cuts it at stop words and hands it on.
+class TextOutput {
+ public:
+  TextOutput(const Tokenizer& tokenizer, const GenerateOptions& options, const GenerateHooks& hooks)
+      : decoder_(tokenizer), words_(options.stop_words), hooks_(hooks) {}
+
+  void push(int32_t id) { emit(words_.push(decoder_.push(id))); }
+  void finish() { emit(words_.flush()); }
+
+  [[nodiscard]] const std::string& stop_word() const { return words_.word(); }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void emit(const std::string& piece) {
+    if (piece.empty()) {
+      return;
+    }
+    text_ += piece;
+    if (hooks_.on_text) {
+      hooks_.on_text(piece);
+    }
+  }
+
+  StreamDecoder decoder_;
+  StopWords words_;
+  const GenerateHooks& hooks_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const RenderedPrompt& prompt) {
+  std::vector<TextSpan> spans;
+  for (const RenderedPrompt::Span& span : prompt.spans) {
+    spans.push_back({std::string_view(prompt.text).substr(span.begin, span.end - span.begin), span.from_template});
+  }
+  std::vector<int32_t> ids = tokenizer.encode(spans, true);
+  const std::optional<int32_t> bos = tokenizer.bos();
+  if (tokenizer.add_bos() && bos && ids.size() >= 2 && ids[0] == *bos && ids[1] == *bos) {
+    ids.erase(ids.begin());
+  }
+  return ids;
+}
+
+Result<Generation> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                                     const GenerateHooks& hooks) {
+  const Tokenizer& tokenizer = context_.model().tokenizer();
+  const int64_t n_ctx = context_.options().n_ctx;
+  if (prompt.empty()) {
+    return Status(ErrorCode::kInvalidArgument, "the prompt is empty");
+  }
+  if (static_cast<int64_t>(prompt.size()) >= n_ctx) {
+    return Status(ErrorCode::kCacheFull,
+                  fmt::format("the prompt has {} tokens and the context holds {}, one of them for "
+                              "the answer; raise --ctx-size or shorten the prompt",
+                              prompt.size(), n_ctx));
+  }
+  Generation result;
+  const Clock::time_point start = Clock::now();
+  TRY(keep_common(prompt));
+  result.timings.cache_n = static_cast<int64_t>(held_.size());
+  ASSIGN_OR_RETURN(const bool complete, read_prompt(prompt, hooks));
+  result.timings.prompt_n = static_cast<int64_t>(held_.size()) - result.timings.cache_n;
+  result.timings.prompt_ms = ms_since(start);
+
+  Sampler sampler(options.sampler);
+  result.seed = sampler.seed();
+  const std::vector<int32_t> banned = banned_tokens(tokenizer, options);
+  TextOutput output(tokenizer, options, hooks);
+  const Clock::time_point read = Clock::now();
+  result.stop = !complete ? StopReason::kCancelled : options.max_tokens == 0 ? StopReason::kLimit : StopReason::kNone;
+  while (result.stop == StopReason::kNone) {
+    ASSIGN_OR_RETURN(const int32_t id, choose(sampler, banned));
+    result.tokens.push_back(id);
+    if (tokenizer.is_end_of_generation(id)) {
+      result.stop = StopReason::kEos;
+      break;
+    }
+    output.push(id);
+    if (!output.stop_word().empty()) {
+      result.stop = StopReason::kWord;
+    } else if (std::cmp_equal(result.tokens.size(), options.max_tokens)) {
+      result.stop = StopReason::kLimit;
+    } else if (std::cmp_greater_equal(held_.size(), n_ctx)) {
+      result.stop = StopReason::kContextFull;
+    } else if (is_cancelled(hooks)) {
+      result.stop = StopReason::kCancelled;
+    } else {
+      const BatchToken next{id, seq_, true};
+      TRY(context_.decode({&next, 1}));
+      held_.push_back(id);
+    }
+  }
+  output.finish();
+  result.timings.predicted_ms = ms_since(read);
+  result.timings.predicted_n = static_cast<int64_t>(result.tokens.size());
+  result.stop_word = output.stop_word();
+  result.text = output.take();
+  return result;
+}
+
+Status Session::clear() {
+  held_.clear();
+  return context_.truncate(seq_, 0);
+}
+
+// Leaves in the sequence what it has in common with the prompt, but not the prompt's last token: its logits are wanted.
+Status Session::keep_common(std::span<const int32_t> prompt) {
+  // An earlier decode that failed may have emptied the sequence.
+  held_.resize(static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(held_.size()), context_.length(seq_))));
+  const auto differ = std::ranges::mismatch(held_, prompt).in1;
+  const size_t common = std::min(static_cast<size_t>(differ - held_.begin()), prompt.size() - 1);
+  const Status kept = context_.truncate(seq_, static_cast<int64_t>(common));
+  if (kept.ok()) {
+    held_.resize(common);
+    return {};
+  }
+  if (kept.code() != ErrorCode::kUnsupported) {
+    return kept;
+  }
+  return clear();  // a window has let go of what came before: read everything again
+}
+
+// Decodes what the sequence lacks of the prompt, in pieces of n_batch. False: cancelled on the way.
+Result<bool> Session::read_prompt(std::span<const int32_t> prompt, const GenerateHooks& hooks) {
+  const auto n_batch = static_cast<size_t>(context_.options().n_batch);
+  while (held_.size() < prompt.size()) {
+    if (is_cancelled(hooks)) {
+      return false;
+    }
+    const auto piece = prompt.subspan(held_.size(), std::min(n_batch, prompt.size() - held_.size()));
+    std::vector<BatchToken> batch;
+    for (const int32_t id : piece) {
+      batch.push_back({id, seq_, false});
+    }
+    batch.back().wants_logits = held_.size() + piece.size() == prompt.size();
+    TRY(context_.decode(batch));
+    held_.insert(held_.end(), piece.begin(), piece.end());
+  }
+  return true;
+}
+
+Result<int32_t> Session::choose(Sampler& sampler, const std::vector<int32_t>& banned) {
+  std::span<const float> logits = context_.logits(0);
+  if (!banned.empty()) {
+    masked_.assign(logits.begin(), logits.end());
+    for (const int32_t id : banned) {
+      masked_[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+    }
+    logits = masked_;
+  }
+  const int32_t id = sampler.sample(logits);
+  if (id == kNoToken) {
+    return Status(ErrorCode::kInvalidData,
+                  fmt::format("no logit after {} tokens is a number: the model file is damaged", held_.size()));
+  }
+  return id;
+}
+
+}  // namespace tessera

@@ -1,0 +1,102 @@
+// `tessera run`: answers one prompt. The text goes to standard output as it is generated; speeds and memory to standard
+// error at the end. With --json one object at the end instead.
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "common.h"
+#include "generation.h"
+#include "report.h"
+#include "runtime/context.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Result<std::string> read_prompt(const ParsedFlags& flags) {
+  if (flags.given("prompt")) {
+    return flags.get_string("prompt");
+  }
+  ASSIGN_OR_RETURN(std::string text, read_input(flags.given("file") ? flags.get_string("file") : "-"));
+  if (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  return text;
+}
+
+Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model& model, const std::string& text) {
+  const bool has_template = !model.chat_template_source().empty() || flags.given("chat-template-file");
+  const bool conversation = flags.given("conversation") ? flags.get_bool("conversation") : has_template;
+  if (!conversation) {
+    if (flags.given("system-prompt")) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "--system-prompt needs a conversation; add --conversation, or put its text into the prompt");
+    }
+    return model.tokenizer().encode(text, {.parse_special = true, .add_special = true});
+  }
+  ASSIGN_OR_RETURN(const ChatTemplate chat_template, load_template(flags, model));
+  Conversation messages;
+  if (flags.given("system-prompt")) {
+    messages.add("system", flags.get_string("system-prompt"));
+  }
+  messages.add("user", text);
+  return messages.encode(chat_template, model.tokenizer());
+}
+
+std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const Generation& generation) {
+  Json report = {{"text", generation.text},
+                 {"tokens", generation.tokens},
+                 {"prompt_tokens", prompt},
+                 {"stop", stop_reason_name(generation.stop)},
+                 {"stop_word", generation.stop_word},
+                 {"seed", generation.seed},
+                 {"timings", Json::parse(timings_json(generation.timings))},
+                 {"load_ms", model.summary().load_ms},
+                 {"placement", Json::parse(placement_json(model))},
+                 {"devices", Json::parse(devices_json(model))}};
+  return report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Status check_run(const ParsedFlags& flags) {
+  if (flags.given("prompt") && flags.given("file")) {
+    return {ErrorCode::kInvalidArgument, "--prompt and --file both give a prompt; use one of them"};
+  }
+  if (!flags.given("prompt") && !flags.given("file") && stdin_is_terminal()) {
+    return {ErrorCode::kInvalidArgument, "no prompt; give --prompt TEXT or --file FILE, or use tessera chat"};
+  }
+  return {};
+}
+
+Status cmd_run(const ParsedFlags& flags) {
+  const bool json = flags.get_bool("json");
+  ASSIGN_OR_RETURN(const std::string text, read_prompt(flags));
+  const ModelOptions options = model_options(flags);
+  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
+
+  const InterruptGuard guard;
+  Status printed;
+  GenerateHooks hooks;
+  hooks.cancelled = &guard.interrupted();
+  if (!json) {
+    hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
+  }
+  Session session(*context);
+  ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generate_options(flags), hooks));
+  TRY(printed);
+  if (json) {
+    return print(report_json(*model, prompt, generation));
+  }
+  TRY(print("\n"));
+  const std::string summary = fmt::format("\n{}ended by: {}\n{}", speed_lines(generation.timings),
+                                          stop_reason_name(generation.stop), device_table(*model));
+  std::fwrite(summary.data(), 1, summary.size(), stderr);
+  return {};
+}
+
+}  // namespace tessera

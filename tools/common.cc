@@ -1,0 +1,189 @@
+#include "common.h"
+
+#include <cstdio>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/files.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint64_t kInputBytesMax = uint64_t{1} << 30;
+constexpr int kBarWidth = 30;
+
+Result<std::string> read_stdin() {
+  std::string text;
+  char buffer[1 << 16];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) {
+    text.append(buffer, n);
+    if (text.size() > kInputBytesMax) {
+      return Status(ErrorCode::kDoesNotFit, "standard input has more than 1 GiB");
+    }
+  }
+  if (std::ferror(stdin) != 0) {
+    return Status(ErrorCode::kIo, "cannot read standard input");
+  }
+  return text;
+}
+
+// One line that is drawn again whenever another percent is done.
+class ProgressBar {
+ public:
+  explicit ProgressBar(bool shown) : shown_(shown) {}
+  ~ProgressBar() {
+    if (drawn_ >= 0) {
+      std::fputs("\r\033[K", stderr);
+    }
+  }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void show(double fraction) {
+    const int percent = static_cast<int>(fraction * 100);
+    if (!shown_ || percent == drawn_) {
+      return;
+    }
+    drawn_ = percent;
+    const int filled = percent * kBarWidth / 100;
+    const std::string bar =
+        std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kBarWidth - filled), '.');
+    const std::string line = fmt::format("\rloading [{}] {:3} %", bar, percent);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+
+ private:
+  bool shown_;
+  int drawn_ = -1;  // percent
+};
+
+int hex_value(char digit) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto lower = static_cast<char>(digit >= 'A' && digit <= 'F' ? digit + ('a' - 'A') : digit);
+  const size_t value = kDigits.find(lower);
+  return value == std::string_view::npos ? -1 : static_cast<int>(value);
+}
+
+}  // namespace
+
+Log command_log(const ParsedFlags& flags) {
+  return stderr_log(flags.get_bool("verbose") ? LogLevel::kDetail : LogLevel::kInfo);
+}
+
+ModelOptions model_options(const ParsedFlags& flags) {
+  ModelOptions options;
+  options.path = flags.get_string("model");
+  options.devices = flags.get_string_list("device");
+  options.device_memory = flags.get_bytes_list("device-memory");
+  options.n_threads = static_cast<int>(flags.get_uint("threads"));
+  options.kernels = flags.get_string("kernels");
+  options.cpu_isa = flags.get_string("cpu-isa");
+  options.split_mode = flags.get_string("split-mode");
+  options.tensor_split = flags.get_float_list("tensor-split");
+  options.n_cuts = static_cast<int>(flags.get_uint("cuts"));
+  options.context.n_ctx = static_cast<int64_t>(flags.get_uint("ctx-size"));
+  options.context.n_batch = static_cast<int64_t>(flags.get_uint("batch-size"));
+  options.context.n_ubatch = static_cast<int64_t>(flags.get_uint("ubatch-size"));
+  // The flag table lists the types; each is one that the engine knows.
+  options.context.k_type = dtype_from_name(flags.get_string("cache-type-k")).value();
+  options.context.v_type = dtype_from_name(flags.get_string("cache-type-v")).value();
+  return options;
+}
+
+Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log) {
+  std::shared_ptr<Model> model;
+  {
+    ProgressBar bar(stderr_is_terminal());
+    ASSIGN_OR_RETURN(model, Model::load(options, log, [&](double fraction) { bar.show(fraction); }));
+  }
+  const ModelSummary& summary = model->summary();
+  log.info(fmt::format("loaded {} ({}, {:.1f} MiB) in {:.0f} ms", options.path, summary.architecture,
+                       static_cast<double>(summary.file_bytes) / (1 << 20), summary.load_ms));
+  return model;
+}
+
+Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags) {
+  ModelOptions options;
+  options.path = flags.get_string("model");
+  options.vocab_only = true;
+  return Model::load(options, command_log(flags));
+}
+
+Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model) {
+  std::string source;
+  if (flags.given("chat-template-file")) {
+    ASSIGN_OR_RETURN(source, read_input(flags.get_string("chat-template-file")));
+  }
+  return model.chat_template(source);
+}
+
+Result<std::string> read_input(const std::string& path) {
+  return path == "-" ? read_stdin() : read_file(path, kInputBytesMax);
+}
+
+Status print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    return {ErrorCode::kIo, "cannot write to standard output"};
+  }
+  return {};
+}
+
+Status print_exactly(std::string_view text) {
+  TRY(print(text));
+  return isatty(STDOUT_FILENO) != 0 ? print("\n") : Status();
+}
+
+bool stdin_is_terminal() {
+  return isatty(STDIN_FILENO) != 0;
+}
+bool stderr_is_terminal() {
+  return isatty(STDERR_FILENO) != 0;
+}
+
+std::string quote(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\n') {
+      result += "\\n";
+    } else if (c == '\t') {
+      result += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      if (c == '\'' || c == '\\') {
+        result += '\\';
+      }
+      result += c;
+    }
+  }
+  return result + "'";
+}
+
+std::string hex_bytes(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const char byte : bytes) {
+    fmt::format_to(std::back_inserter(text), "{:02x}", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
+Result<std::string> bytes_of_hex(std::string_view hex) {
+  if (hex.size() % 2 != 0) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{} hexadecimal digits; bytes have two each", hex.size()));
+  }
+  std::string bytes;
+  bytes.reserve(hex.size() / 2);
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    const int high = hex_value(hex[i]);
+    const int low = hex_value(hex[i + 1]);
+    if (high < 0 || low < 0) {
+      return Status(ErrorCode::kInvalidArgument, fmt::format("{} is no byte in hexadecimal", quote(hex.substr(i, 2))));
+    }
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+}  // namespace tessera

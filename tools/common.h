@@ -1,0 +1,52 @@
+#pragma once
+// What several commands share: options from flags, loading with progress, reading inputs and writing results.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/flags.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "runtime/engine.h"
+
+namespace tessera {
+
+/// The log of a command: standard error, details with --verbose.
+Log command_log(const ParsedFlags& flags);
+
+/// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of
+/// "Devices and placement" and "Batches and memory".
+ModelOptions model_options(const ParsedFlags& flags);
+
+/// Loads a model; meanwhile a progress bar on standard error if that is a terminal, and one line there when it is done.
+Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log);
+
+/// Opens the --model of a command that needs its tokenizer and template only.
+Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags);
+
+/// The --chat-template-file of a command if given, else the model's own template, else ChatML.
+Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model);
+
+/// The bytes of a file of at most 1 GiB; "-" is standard input. Errors name the path.
+Result<std::string> read_input(const std::string& path);
+
+/// Writes to standard output, at once. Errors: kIo.
+Status print(std::string_view text);
+
+/// The same with a newline after it where a person reads: results whose every byte counts.
+Status print_exactly(std::string_view text);
+
+bool stdin_is_terminal();
+bool stderr_is_terminal();
+
+/// The text in single quotes with control characters, quotes and backslashes escaped; UTF-8 stays.
+std::string quote(std::string_view text);
+
+/// Lower-case hexadecimal digits of bytes.
+std::string hex_bytes(std::string_view bytes);
+
+/// The bytes that hexadecimal digits stand for. Errors: kInvalidArgument.
+Result<std::string> bytes_of_hex(std::string_view hex);
+
+}  // namespace tessera

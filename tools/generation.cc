@@ -1,0 +1,105 @@
+#include "generation.h"
+
+#include <csignal>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kInterruptedExit = 130;  // 128 + SIGINT, as shells report it
+
+std::atomic<bool> g_interrupted = false;  // the one thing that a signal handler can reach
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void on_interrupt(int /*signal*/) {
+  if (g_interrupted.exchange(true)) {
+    _exit(kInterruptedExit);
+  }
+}
+
+double per_second(int64_t n, double ms) {
+  return ms > 0 ? static_cast<double>(n) * 1000 / ms : 0;
+}
+double per_token(int64_t n, double ms) {
+  return n > 0 ? ms / static_cast<double>(n) : 0;
+}
+
+}  // namespace
+
+GenerateOptions generate_options(const ParsedFlags& flags) {
+  GenerateOptions options;
+  options.max_tokens = flags.get_int("predict");
+  options.ignore_eos = flags.get_bool("ignore-eos");
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    if (use.row->name == "stop") {
+      options.stop_words.push_back(use.text);
+    }
+  }
+  options.sampler.temperature = static_cast<float>(flags.get_float("temp"));
+  options.sampler.top_k = static_cast<int32_t>(flags.get_int("top-k"));
+  options.sampler.top_p = static_cast<float>(flags.get_float("top-p"));
+  options.sampler.min_p = static_cast<float>(flags.get_float("min-p"));
+  const int64_t seed = flags.get_int("seed");
+  options.sampler.seed = seed < 0 ? kRandomSeed : static_cast<uint64_t>(seed);
+  return options;
+}
+
+void Conversation::add(std::string_view role, std::string_view content) {
+  messages_.emplace_back(role, content);
+}
+
+Result<std::vector<int32_t>> Conversation::encode(const ChatTemplate& chat_template, const Tokenizer& tokenizer) const {
+  Json messages = Json::array();
+  for (const auto& [role, content] : messages_) {
+    messages.push_back({{"role", role}, {"content", content}});
+  }
+  const std::string request = Json{{"messages", messages}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat_template.render(request));
+  return encode_prompt(tokenizer, prompt);
+}
+
+InterruptGuard::InterruptGuard() {
+  g_interrupted = false;
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptGuard::~InterruptGuard() {
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+const std::atomic<bool>& InterruptGuard::interrupted() const {
+  return g_interrupted;
+}
+
+std::string speed_lines(const GenerateTimings& t) {
+  const std::string cached = t.cache_n > 0 ? fmt::format(", {} more from the cache", t.cache_n) : std::string();
+  return fmt::format(
+      "prompt      {:6} tokens  {:9.1f} ms  {:8.1f} tokens/s{}\ngeneration  {:6} tokens  {:9.1f} ms  "
+      "{:8.1f} tokens/s\n",
+      t.prompt_n, t.prompt_ms, per_second(t.prompt_n, t.prompt_ms), cached, t.predicted_n, t.predicted_ms,
+      per_second(t.predicted_n, t.predicted_ms));
+}
+
+std::string timings_json(const GenerateTimings& t) {
+  return Json{{"cache_n", t.cache_n},
+              {"prompt_n", t.prompt_n},
+              {"prompt_ms", t.prompt_ms},
+              {"prompt_per_token_ms", per_token(t.prompt_n, t.prompt_ms)},
+              {"prompt_per_second", per_second(t.prompt_n, t.prompt_ms)},
+              {"predicted_n", t.predicted_n},
+              {"predicted_ms", t.predicted_ms},
+              {"predicted_per_token_ms", per_token(t.predicted_n, t.predicted_ms)},
+              {"predicted_per_second", per_second(t.predicted_n, t.predicted_ms)}}
+      .dump();
+}
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+// The program `tessera`: finds the command, prints its help or runs it, and turns failures into one sentence on
+// standard error with exit status 1, or 2 where the command line itself is wrong.
+
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/flags.h"
+#include "base/status.h"
+#include "commands.h"
+#include "common.h"
+#include "flag_table.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+struct CommandEntry {
+  std::string_view name;
+  Status (*run)(const ParsedFlags& flags);
+  Status (*check)(const ParsedFlags& flags) = nullptr;  // null: the flag table has said it all
+};
+
+Result<std::string> help_text(const ParsedFlags& flags) {
+  if (flags.get_bool("markdown")) {
+    return help_markdown(tessera_flags());
+  }
+  if (flags.positional().empty()) {
+    return help_overview(tessera_flags());
+  }
+  ASSIGN_OR_RETURN(const CommandRow* command, find_command(tessera_flags(), flags.positional().front()));
+  return help_command(tessera_flags(), *command);
+}
+
+Status check_help(const ParsedFlags& flags) {
+  return help_text(flags).status();
+}
+
+Status cmd_help(const ParsedFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string text, help_text(flags));
+  return print(text);
+}
+
+constexpr CommandEntry kCommandEntries[] = {
+    {"run", cmd_run, check_run},
+    {"chat", cmd_chat},
+    {"tokenize", cmd_tokenize, check_tokenize},
+    {"template", cmd_template},
+    {"logits", cmd_logits, check_logits},
+    {"perplexity", cmd_perplexity},
+    {"inspect", cmd_inspect},
+    {"devices", cmd_devices},
+    {"version", cmd_version},
+    {"help", cmd_help, check_help},
+};
+
+int fail(const Status& status, int exit_status) {
+  const std::string line = "tessera: " + status.message() + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return exit_status;
+}
+
+int run_program(std::span<const char* const> args) {
+  const Result<ParsedFlags> flags = parse_flags(tessera_flags(), args);
+  if (!flags.ok()) {
+    return fail(flags.status(), kUsage);
+  }
+  if (flags->wants_help()) {
+    const Status printed = print(help_command(tessera_flags(), flags->command()));
+    return printed.ok() ? 0 : fail(printed, kFailed);
+  }
+  for (const std::string& note : flags->notes()) {
+    std::fputs(("note: " + note + "\n").c_str(), stderr);
+  }
+  for (const CommandEntry& entry : kCommandEntries) {
+    if (entry.name != flags->command().name) {
+      continue;
+    }
+    if (const Status usage = entry.check == nullptr ? Status() : entry.check(*flags); !usage.ok()) {
+      return fail(usage, kUsage);
+    }
+    const Status status = entry.run(*flags);
+    return status.ok() ? 0 : fail(status, kFailed);
+  }
+  return fail({ErrorCode::kInternal, "the command " + std::string(flags->command().name) + " has no code"}, kFailed);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  return tessera::run_program({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
+}

@@ -1,0 +1,80 @@
+#include "report.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+
+using Json = nlohmann::ordered_json;
+
+std::string placement_json(const Model& model) {
+  const ModelSummary& s = model.summary();
+  return Json{{"split_mode", s.split_mode},
+              {"n_cuts", s.n_cuts},
+              {"version", s.placement_version},
+              {"n_layers_attn_cut", s.n_layers_attn_cut},
+              {"n_layers_ffn_cut", s.n_layers_ffn_cut},
+              {"kernel_class", s.kernel_class},
+              {"cpu_isa", s.cpu_isa}}
+      .dump();
+}
+
+std::string devices_json(const Model& model) {
+  Json devices = Json::array();
+  for (const DeviceUse& use : model.device_use()) {
+    devices.push_back({{"name", use.name},
+                       {"weight_bytes", use.weight_bytes},
+                       {"kv_bytes", use.kv_bytes},
+                       {"scratch_bytes", use.scratch_bytes},
+                       {"n_tiles", use.n_tiles},
+                       {"budget_bytes", use.budget_bytes}});
+  }
+  return devices.dump();
+}
+
+std::string stats_json(const Context& context) {
+  const ContextStats& stats = context.stats();
+  const ModelSummary& summary = context.model().summary();
+  return Json{{"n_tiles", stats.n_tiles},
+              {"n_steps", stats.n_steps},
+              {"n_reduces", stats.n_reduces},
+              {"n_copies", stats.n_copies},
+              {"copy_bytes_per_token", stats.copy_bytes_per_token},
+              {"n_segments", stats.n_segments},
+              {"n_layers_attn_cut", summary.n_layers_attn_cut},
+              {"n_layers_ffn_cut", summary.n_layers_ffn_cut},
+              {"n_cuts", summary.n_cuts}}
+      .dump();
+}
+
+std::string device_table(const Model& model) {
+  const auto mib = [](uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
+  std::vector<std::vector<std::string>> rows = {
+      {"device", "weights MiB", "KV MiB", "scratch MiB", "budget MiB", "tiles"}};
+  for (const DeviceUse& use : model.device_use()) {
+    rows.push_back({use.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.scratch_bytes), mib(use.budget_bytes),
+                    std::to_string(use.n_tiles)});
+  }
+  return format_table(rows);
+}
+
+std::string format_table(std::span<const std::vector<std::string>> rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (size_t c = 0; c < row.size(); ++c) {
+      widths[c] = std::max(widths[c], row[c].size());
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      text += c == 0 ? fmt::format("{:<{}}", row[c], widths[c]) : fmt::format("  {:>{}}", row[c], widths[c]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace tessera
