@@ -71,12 +71,15 @@ inline void scale_values(float* y, float factor, int64_t n) {
 
 /// Scores of kRows rows against the block's keys [begin, end): scores[r * 32 + j] = q_r . k_j. Whole groups of keys are
 /// computed; what lies outside the range is masked later. q: [kRows, dim] f32, dim a multiple of 16.
-template <int kRows>
-inline void score_rows(const float* q, const BlockRows& keys, int64_t dim, int64_t begin, int64_t end, float* scores) {
-  constexpr int kKeys = 16 / kRows;             // one sum_each() serves kRows x kKeys dots
-  constexpr int kStep = kAccumulators / kRows;  // keys at once in registers
+template <int kRows, class Keys>
+inline void score_rows(const float* q, const Keys& keys, int64_t dim, int64_t begin, int64_t end, float* scores) {
+  constexpr int kKeys = kRows == 3 ? 4 : 16 / kRows;             // one sum_each() serves kRows x kKeys dots
+  constexpr int kStep = std::min(kKeys, kAccumulators / kRows);  // keys at once in registers
   for (int64_t key = begin / kKeys * kKeys; key < end; key += kKeys) {
     F32x16 dots[16];
+    for (int i = kRows * kKeys; i < 16; ++i) {
+      dots[i] = zero();
+    }
     for (int step = 0; step < kKeys; step += kStep) {
       F32x16 sums[kRows][kStep];
       for (auto& row : sums) {
@@ -85,14 +88,14 @@ inline void score_rows(const float* q, const BlockRows& keys, int64_t dim, int64
         }
       }
       for (int64_t i = 0; i < dim; i += 16) {
-        F32x16 k[kStep];
-        for (int j = 0; j < kStep; ++j) {
-          k[j] = load(keys.row(key + step + j) + i);
-        }
+        F32x16 x[kRows];
         for (int r = 0; r < kRows; ++r) {
-          const F32x16 x = load(q + r * dim + i);
-          for (int j = 0; j < kStep; ++j) {
-            sums[r][j] = fma(x, k[j], sums[r][j]);
+          x[r] = load(q + r * dim + i);
+        }
+        for (int j = 0; j < kStep; ++j) {
+          const F32x16 k = keys.load16(key + step + j, i);
+          for (int r = 0; r < kRows; ++r) {
+            sums[r][j] = fma(x[r], k, sums[r][j]);
           }
         }
       }
@@ -107,6 +110,21 @@ inline void score_rows(const float* q, const BlockRows& keys, int64_t dim, int64
     for (int r = 0; r < kRows; ++r) {
       std::memcpy(scores + r * kPageTokens + key, out + r * kKeys, kKeys * sizeof(float));
     }
+  }
+}
+
+/// The same for n rows.
+template <class Keys>
+inline void score_all_rows(const float* q, int64_t n, const Keys& keys, int64_t dim, const CpuShare& visible,
+                           float* scores) {
+  constexpr auto kTile = [](int64_t rows) {
+    return rows >= 4   ? score_rows<4, Keys>
+           : rows == 3 ? score_rows<3, Keys>
+           : rows == 2 ? score_rows<2, Keys>
+                       : score_rows<1, Keys>;
+  };
+  for (int64_t r = 0; r < n; r += 4) {
+    kTile(n - r)(q + r * dim, keys, dim, visible.begin, visible.end, scores + r * kPageTokens);
   }
 }
 
@@ -155,8 +173,8 @@ inline void softmax_rows(const AttentionArgs& args, AttentionRow* rows, int64_t 
 }
 
 /// sums[r][c] += weight[r][j] * value[j][c] for keys j in [begin, end) and kColumns vectors of columns from `column`.
-template <int kRows, int kColumns>
-inline void add_value_columns(const float* weights, const BlockRows& values, int64_t begin, int64_t end, float* sums,
+template <int kRows, int kColumns, class Values>
+inline void add_value_columns(const float* weights, const Values& values, int64_t begin, int64_t end, float* sums,
                               int64_t v_padded, int64_t column) {
   F32x16 total[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
@@ -167,7 +185,7 @@ inline void add_value_columns(const float* weights, const BlockRows& values, int
   for (int64_t j = begin; j < end; ++j) {
     F32x16 value[kColumns];
     for (int c = 0; c < kColumns; ++c) {
-      value[c] = load(values.row(j) + column + c * 16);
+      value[c] = values.load16(j, column + c * 16);
     }
     for (int r = 0; r < kRows; ++r) {
       const F32x16 weight = splat(weights[r * kPageTokens + j]);
@@ -184,41 +202,42 @@ inline void add_value_columns(const float* weights, const BlockRows& values, int
 }
 
 /// The same over all columns from `column`, as many at once as registers hold.
-template <int kRows, int kColumns = kAccumulators / kRows>
-inline void add_values(const float* weights, const BlockRows& values, int64_t begin, int64_t end, float* sums,
+template <int kRows, class Values, int kColumns = kAccumulators / (kRows == 3 ? 4 : kRows)>
+inline void add_values(const float* weights, const Values& values, int64_t begin, int64_t end, float* sums,
                        int64_t v_padded, int64_t column = 0) {
   for (; column + kColumns * 16 <= v_padded; column += kColumns * 16) {
     add_value_columns<kRows, kColumns>(weights, values, begin, end, sums, v_padded, column);
   }
   if constexpr (kColumns > 1) {
     if (column < v_padded) {
-      add_values<kRows, kColumns / 2>(weights, values, begin, end, sums, v_padded, column);
+      add_values<kRows, Values, kColumns / 2>(weights, values, begin, end, sums, v_padded, column);
     }
   }
 }
 
-/// Four rows at once over the keys that all of them see; the keys before and after row by row, so that each row meets
+/// kRows rows at once over the keys that all of them see; the keys before and after row by row, so that each row meets
 /// its own keys only, in ascending order.
-inline void add_values_of_four(const AttentionRow* rows, const float* weights, const BlockRows& values, float* sums,
+template <int kRows, class Values>
+inline void add_values_of_rows(const AttentionRow* rows, const float* weights, const Values& values, float* sums,
                                int64_t v_padded) {
   int64_t begin = 0;
   int64_t end = kPageTokens;
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     begin = std::max(begin, rows[r].begin);
     end = std::min(end, rows[r].end);
   }
-  if (begin >= end) {  // nothing in common: the second half below does all
+  if (begin >= end) {  // nothing in common: the last loop does all
     begin = end = 0;
   }
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     if (rows[r].begin < begin) {
       add_values<1>(weights + r * kPageTokens, values, rows[r].begin, begin, sums + r * v_padded, v_padded);
     }
   }
   if (begin < end) {
-    add_values<4>(weights, values, begin, end, sums, v_padded);
+    add_values<kRows>(weights, values, begin, end, sums, v_padded);
   }
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     const int64_t rest = std::max(end, rows[r].begin);
     if (rest < rows[r].end) {
       add_values<1>(weights + r * kPageTokens, values, rest, rows[r].end, sums + r * v_padded, v_padded);
@@ -226,21 +245,44 @@ inline void add_values_of_four(const AttentionRow* rows, const float* weights, c
   }
 }
 
-/// Adds one softmax to another: total and part become relative to the larger maximum. `part` starts anew.
-inline void merge_softmax(SoftmaxState& total, SoftmaxState& part, int64_t v_padded) {
-  const float new_max = total.max > part.max ? total.max : part.max;
-  const F32x16 total_factor = splat(exp_of(total.max - new_max));
-  const F32x16 part_factor = splat(exp_of(part.max - new_max));
-  total.max = new_max;
-  part.max = kMinusInfinity;
-  const auto merge = [&](float* into, float* from, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) {
-      store(into + i, fma(load(into + i), total_factor, load(from + i) * part_factor));
-      store(from + i, zero());
-    }
+/// The same for n rows.
+template <class Values>
+inline void add_values_of_all(const AttentionRow* rows, int64_t n, const float* weights, const Values& values,
+                              float* sums, int64_t v_padded) {
+  constexpr auto kTile = [](int64_t left) {
+    return left >= 4   ? add_values_of_rows<4, Values>
+           : left == 3 ? add_values_of_rows<3, Values>
+           : left == 2 ? add_values_of_rows<2, Values>
+                       : add_values_of_rows<1, Values>;
   };
-  merge(total.lanes, part.lanes, 16);
-  merge(total.values, part.values, v_padded);
+  for (int64_t r = 0; r < n; r += 4) {
+    kTile(n - r)(rows + r, weights + r * kPageTokens, values, sums + r * v_padded, v_padded);
+  }
+}
+
+/// Adds a range to the ranges before it, both relative to the larger maximum, and starts the range anew. The first
+/// range is taken as it is.
+inline void merge_softmax(SoftmaxState& total, SoftmaxState& range, int64_t v_padded) {
+  if (total.max == kMinusInfinity) {
+    total.max = range.max;
+    std::memcpy(total.lanes, range.lanes, sizeof(range.lanes));
+    std::memcpy(total.values, range.values, static_cast<size_t>(v_padded) * sizeof(float));
+  } else {
+    const float new_max = total.max > range.max ? total.max : range.max;
+    const F32x16 total_factor = splat(exp_of(total.max - new_max));
+    const F32x16 range_factor = splat(exp_of(range.max - new_max));
+    const auto merge = [&](float* into, const float* from, int64_t n) {
+      for (int64_t i = 0; i < n; i += 16) {
+        store(into + i, fma(load(into + i), total_factor, load(from + i) * range_factor));
+      }
+    };
+    total.max = new_max;
+    merge(total.lanes, range.lanes, 16);
+    merge(total.values, range.values, v_padded);
+  }
+  range.max = kMinusInfinity;
+  store(range.lanes, zero());
+  std::memset(range.values, 0, static_cast<size_t>(v_padded) * sizeof(float));
 }
 
 /// Ends the current range of every row that has seen keys in it.
@@ -261,22 +303,11 @@ inline void attend_block(const AttentionArgs& args, AttentionScratch& scratch, c
   const float* q = scratch.q + row * k_padded;
   float* scores = scratch.scores + row * kPageTokens;
   float* sums = scratch.range_values + row * v_padded;
-  for (int64_t r = 0; r < n;) {
-    const int64_t tile = n - r >= 4 ? 4 : n - r >= 2 ? 2 : 1;
-    const auto score = tile == 4 ? score_rows<4> : tile == 2 ? score_rows<2> : score_rows<1>;
-    score(q + r * k_padded, keys, k_padded, visible.begin, visible.end, scores + r * kPageTokens);
-    r += tile;
-  }
+  keys.visit([&](const auto& typed) { score_all_rows(q, n, typed, k_padded, visible, scores); });
   for (int64_t r = 0; r < n; r += 16) {
     softmax_rows(args, rows + r, std::min<int64_t>(16, n - r), scores + r * kPageTokens, v_padded);
   }
-  int64_t r = 0;
-  for (; r + 4 <= n; r += 4) {
-    add_values_of_four(rows + r, scores + r * kPageTokens, values, sums + r * v_padded, v_padded);
-  }
-  for (; r < n; ++r) {
-    add_values<1>(scores + r * kPageTokens, values, rows[r].begin, rows[r].end, sums + r * v_padded, v_padded);
-  }
+  values.visit([&](const auto& typed) { add_values_of_all(rows, n, scores, typed, sums, v_padded); });
 }
 
 /// Fills the rows' visible keys of a block and returns their union.
@@ -308,8 +339,9 @@ inline void attend_sequence(const AttentionArgs& args, const KvPanel& panel, int
   for (int64_t block = first / kPageTokens; block <= last / kPageTokens; ++block) {
     const CpuShare visible = visible_keys(scratch.rows, n_rows, block);
     if (visible.begin < visible.end) {
-      const BlockRows keys = reader.keys(pages[block], visible.begin, visible.end, scratch.keys);
-      const BlockRows values = reader.values(pages[block], visible.begin, visible.end, scratch.values);
+      const bool once = n_rows <= 4;  // one tile of rows
+      const BlockRows keys = reader.keys(pages[block], visible.begin, visible.end, once, scratch.keys);
+      const BlockRows values = reader.values(pages[block], visible.begin, visible.end, once, scratch.values);
       for (int64_t r = 0; r < n_rows;) {  // rows that see the block usually lie side by side
         int64_t n = 0;
         while (r + n < n_rows && scratch.rows[r + n].begin < scratch.rows[r + n].end) {

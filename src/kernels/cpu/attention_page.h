@@ -1,5 +1,5 @@
 #pragma once
-// Keys and values of one KV page as float32 rows, for attention's kernel body (see vec.h). The values are exactly those
+// Keys and values of one KV page, read as float32 by attention's kernel body (see vec.h). The values are exactly those
 // of dequantize_row (tensor/quants.h).
 
 #include <cstdint>
@@ -15,17 +15,11 @@ inline int64_t padded_dim(int64_t dim) {
   return (dim + 15) / 16 * 16;
 }
 
-/// Rows of float32, one per place of a page.
-struct BlockRows {
-  const float* data;
-  int64_t stride;
-  [[nodiscard]] const float* row(int64_t place) const { return data + place * stride; }
-};
-
 /// Sixteen values of a row from element i, a multiple of 16; only the first n of the sixteen exist.
 struct ReadF32 {
   static F32x16 at(const std::byte* row, int64_t i, int64_t n) {
-    return load_n(reinterpret_cast<const float*>(row) + i, n);
+    const float* x = reinterpret_cast<const float*>(row) + i;
+    return n >= 16 ? load(x) : load_n(x, n);
   }
 };
 template <F32x16 (*kLoad)(const uint16_t*)>
@@ -59,20 +53,45 @@ struct ReadQ4_0 {
   }
 };
 
-/// dst: [32, padded_dim(dim)] f32; writes rows [begin, end).
+/// Rows of one head in a page or in scratch, one per place; whole vectors of a known type.
 template <class Read>
-inline void read_rows(const std::byte* src, int64_t src_row_bytes, int64_t dim, int64_t begin, int64_t end,
-                      float* dst) {
+struct TypedRows {
+  const std::byte* data;
+  int64_t bytes_per_row;
+  /// Values i .. i + 16 of the row at a place.
+  [[nodiscard]] F32x16 load16(int64_t place, int64_t i) const { return Read::at(data + place * bytes_per_row, i, 16); }
+};
+
+/// The same with the type yet to be looked at: visit() calls f with the TypedRows.
+struct BlockRows {
+  DType dtype;
+  const std::byte* data;
+  int64_t bytes_per_row;
+
+  template <class Function>
+  void visit(Function f) const {
+    switch (dtype) {
+      case DType::kF32: return f(TypedRows<ReadF32>{data, bytes_per_row});
+      case DType::kF16: return f(TypedRows<Read16Bit<load_f16>>{data, bytes_per_row});
+      case DType::kBF16: return f(TypedRows<Read16Bit<load_bf16>>{data, bytes_per_row});
+      case DType::kQ8_0: return f(TypedRows<ReadQ8_0>{data, bytes_per_row});
+      default: return f(TypedRows<ReadQ4_0>{data, bytes_per_row});  // kCacheTypes has no more
+    }
+  }
+};
+
+/// Rows [begin, end) as float32 in dst [32, padded_dim(dim)].
+template <class Read>
+inline void convert_rows(const TypedRows<Read>& rows, int64_t dim, int64_t begin, int64_t end, float* dst) {
   const int64_t padded = padded_dim(dim);
   const int64_t whole = dim / 16 * 16;
   for (int64_t place = begin; place < end; ++place) {
-    const std::byte* row = src + place * src_row_bytes;
     float* out = dst + place * padded;
     for (int64_t i = 0; i < whole; i += 16) {
-      store(out + i, Read::at(row, i, 16));
+      store(out + i, rows.load16(place, i));
     }
     if (whole < dim) {
-      store(out + whole, Read::at(row, whole, dim - whole));
+      store(out + whole, Read::at(rows.data + place * rows.bytes_per_row, whole, dim - whole));
     }
   }
 }
@@ -89,31 +108,26 @@ class PageReader {
         k_offset_(kv_head * kPageTokens * k_row_),
         v_offset_(kv_k_bytes(format, panel.n_kv_heads) + kv_head * kPageTokens * v_row_) {}
 
-  /// Keys at places [begin, end) of a page: the page itself where it holds such rows, else through scratch.
-  [[nodiscard]] BlockRows keys(int64_t page, int64_t begin, int64_t end, float* scratch) const {
-    return read(format_.k_type, base_ + page * page_bytes_ + k_offset_, k_row_, format_.k_dim, begin, end, scratch);
+  /// Keys at places [begin, end) of a page: the page itself where its rows are whole vectors and are float32 or wanted
+  /// once; else converted in scratch.
+  [[nodiscard]] BlockRows keys(int64_t page, int64_t begin, int64_t end, bool once, float* scratch) const {
+    const BlockRows rows = {format_.k_type, base_ + page * page_bytes_ + k_offset_, k_row_};
+    return direct_or_converted(rows, format_.k_dim, begin, end, once, scratch);
   }
-  [[nodiscard]] BlockRows values(int64_t page, int64_t begin, int64_t end, float* scratch) const {
-    return read(format_.v_type, base_ + page * page_bytes_ + v_offset_, v_row_, format_.v_dim, begin, end, scratch);
+  [[nodiscard]] BlockRows values(int64_t page, int64_t begin, int64_t end, bool once, float* scratch) const {
+    const BlockRows rows = {format_.v_type, base_ + page * page_bytes_ + v_offset_, v_row_};
+    return direct_or_converted(rows, format_.v_dim, begin, end, once, scratch);
   }
 
  private:
-  static BlockRows read(DType dtype, const std::byte* src, int64_t src_row_bytes, int64_t dim, int64_t begin,
-                        int64_t end, float* scratch) {
-    const int64_t padded = padded_dim(dim);
-    switch (dtype) {
-      case DType::kF32:
-        if (padded == dim) {
-          return {reinterpret_cast<const float*>(src), dim};
-        }
-        read_rows<ReadF32>(src, src_row_bytes, dim, begin, end, scratch);
-        break;
-      case DType::kF16: read_rows<Read16Bit<load_f16>>(src, src_row_bytes, dim, begin, end, scratch); break;
-      case DType::kBF16: read_rows<Read16Bit<load_bf16>>(src, src_row_bytes, dim, begin, end, scratch); break;
-      case DType::kQ8_0: read_rows<ReadQ8_0>(src, src_row_bytes, dim, begin, end, scratch); break;
-      default: read_rows<ReadQ4_0>(src, src_row_bytes, dim, begin, end, scratch); break;  // kCacheTypes has no more
+  static BlockRows direct_or_converted(const BlockRows& rows, int64_t dim, int64_t begin, int64_t end, bool once,
+                                       float* scratch) {
+    if (padded_dim(dim) == dim && (once || rows.dtype == DType::kF32)) {
+      return rows;
     }
-    return {scratch, padded};
+    rows.visit([&](const auto& typed) { convert_rows(typed, dim, begin, end, scratch); });
+    const int64_t bytes_per_row = padded_dim(dim) * static_cast<int64_t>(sizeof(float));
+    return {DType::kF32, reinterpret_cast<const std::byte*>(scratch), bytes_per_row};
   }
 
   KvFormat format_;
