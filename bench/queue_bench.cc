@@ -124,6 +124,38 @@ int run(const char* argument) {
   return 0;
 }
 
+// Microseconds from the end of a list on one device to the end of a list of one on the next that waits for it, when
+// the devices take turns in a ring.
+int run_ring(int n_devices, int n_threads) {
+  CpuDeviceOptions options;
+  options.names.assign(static_cast<size_t>(n_devices), "cpu");
+  options.n_threads = n_threads;
+  auto devices = make_cpu_devices(options);
+  if (!devices.ok()) {
+    std::fprintf(stderr, "%s\n", devices.status().message().c_str());
+    return 1;
+  }
+  constexpr int kHops = 300;
+  const Command empty{.kernel = empty_kernel, .args = nullptr, .copy = {}, .name = "empty"};
+  const auto one = std::make_shared<const CommandList>(1, empty);
+  std::vector<double> samples;
+  for (int round = 0; round < 30; ++round) {
+    Event last;
+    const auto start = Clock::now();
+    for (int hop = 0; hop < kHops; ++hop) {
+      Queue& queue = (*devices)[static_cast<size_t>(hop % n_devices)]->compute_queue();
+      queue.wait(last);
+      queue.submit(one, {});
+      last = queue.record();
+    }
+    last.wait();
+    samples.push_back(us_since(start) / kHops);
+  }
+  print(n_threads, n_devices == 2 ? "hop between 2 devices" : "hop between 3 devices", spread(std::move(samples)), 1,
+        "us");
+  return 0;
+}
+
 }  // namespace
 }  // namespace tessera
 
@@ -135,5 +167,5 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
-  return 0;
+  return tessera::run_ring(2, 2) + tessera::run_ring(3, 2) + tessera::run_ring(3, 1);
 }

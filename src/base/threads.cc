@@ -16,6 +16,8 @@
 namespace tessera {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -84,22 +86,34 @@ void WaitCounter::advance() {
   }
 }
 
-uint32_t WaitCounter::wait_past(uint32_t seen, int spin_us, std::chrono::nanoseconds timeout) const {
-  using Clock = std::chrono::steady_clock;
+uint32_t WaitCounter::wait_past(uint32_t seen, SpinBudget& budget, std::chrono::nanoseconds timeout) const {
   if (const uint32_t value = load(); value != seen) {
     return value;
   }
-  if (spin_us > 0) {
-    const auto spin_end = Clock::now() + std::chrono::microseconds(spin_us);
-    do {
-      for (int i = 0; i < 32; ++i) {
-        if (const uint32_t value = load(); value != seen) {
-          return value;
-        }
-        relax();
-      }
-    } while (Clock::now() < spin_end);
+  if (const int spin_us = budget.next_us(); spin_us > 0) {
+    const uint32_t value = spin(seen, spin_us);
+    budget.spun(value == seen);
+    if (value != seen) {
+      return value;
+    }
   }
+  return sleep(seen, timeout);
+}
+
+uint32_t WaitCounter::spin(uint32_t seen, int spin_us) const {
+  const auto end = Clock::now() + std::chrono::microseconds(spin_us);
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (const uint32_t value = load(); value != seen) {
+        return value;
+      }
+      relax();
+    }
+  } while (Clock::now() < end);
+  return seen;
+}
+
+uint32_t WaitCounter::sleep(uint32_t seen, std::chrono::nanoseconds timeout) const {
   const auto start = Clock::now();
   n_sleepers_.fetch_add(1, std::memory_order_seq_cst);
   uint32_t value = load();

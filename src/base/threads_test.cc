@@ -37,6 +37,38 @@ TEST(Threads, StartedThreadsBlockSignalsAndCarryTheirName) {
   EXPECT_STREQ(name, "a-name-longer-t");
 }
 
+TEST(SpinBudget, SleepsMoreOftenTheMoreItSpinsInVain) {
+  SpinBudget budget(50);
+  const auto skips_after_vain_spin = [&] {
+    EXPECT_EQ(budget.next_us(), 50);
+    budget.spun(true);
+    int n_skips = 0;
+    for (SpinBudget copy = budget; copy.next_us() == 0; ++n_skips) {
+      budget.next_us();
+    }
+    return n_skips;
+  };
+  for (const int expected : {1, 2, 4, 8, 16, 32, 64, 64}) {
+    EXPECT_EQ(skips_after_vain_spin(), expected);
+  }
+  EXPECT_EQ(budget.next_us(), 50);
+  budget.spun(false);
+  EXPECT_EQ(budget.next_us(), 50);
+  budget.spun(false);
+  EXPECT_EQ(skips_after_vain_spin(), 1) << "forgiven";
+}
+
+TEST(WaitCounter, SpendsItsBudget) {
+  WaitCounter counter;
+  SpinBudget budget(1);
+  counter.wait_past(0, budget, std::chrono::microseconds(1));
+  EXPECT_EQ(budget.next_us(), 0) << "that spin was in vain";
+  EXPECT_EQ(budget.next_us(), 1);
+  counter.advance();
+  EXPECT_EQ(counter.wait_past(0, budget), 1U);
+  EXPECT_EQ(budget.next_us(), 1) << "no spin was needed";
+}
+
 TEST(WaitCounter, TimesOutWithoutAnAdvance) {
   WaitCounter counter;
   EXPECT_EQ(counter.wait_past(0, 0, std::chrono::milliseconds(1)), 0U);

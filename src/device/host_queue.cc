@@ -5,7 +5,10 @@
 namespace tessera {
 
 HostQueue::HostQueue(Options options, RunList run_list)
-    : options_(std::move(options)), run_list_(std::move(run_list)) {}
+    : options_(std::move(options)),
+      run_list_(std::move(run_list)),
+      work_spin_(options_.spin_us),
+      event_spin_(options_.spin_us) {}
 
 Result<std::unique_ptr<HostQueue>> HostQueue::start(Options options, RunList run_list) {
   std::unique_ptr<HostQueue> queue(new HostQueue(std::move(options), std::move(run_list)));
@@ -72,7 +75,7 @@ void HostQueue::serve() {
       if (closing_.load()) {
         return;
       }
-      bell_.wait_past(seen, options_.spin_us);
+      bell_.wait_past(seen, work_spin_);
       continue;
     }
     for (Item& item : taken) {
@@ -108,7 +111,7 @@ void HostQueue::process(const Await& item) {
   }
   // Looks up now and then, since the queue may be closed while the other one never comes to the event.
   constexpr std::chrono::milliseconds kLookUp(50);
-  while (failure_.ok() && !event->wait_for(options_.spin_us, kLookUp)) {
+  while (failure_.ok() && !event->wait_for(event_spin_, kLookUp)) {
     if (closing_.load()) {
       return;
     }

@@ -31,9 +31,9 @@ class HostEvent : public Event::State {
 
   [[nodiscard]] bool passed() const override { return counter_.load() != 0; }
   void wait() const override { counter_.wait_past(0, wait_spin_us_); }
-  /// Waits like wait(), but no longer than spin_us + timeout; whether the point has passed.
-  bool wait_for(int spin_us, std::chrono::nanoseconds timeout) const {
-    return counter_.wait_past(0, spin_us, timeout) != 0;
+  /// Waits like wait(), but spins as the budget says and sleeps no longer than timeout; whether the point has passed.
+  bool wait_for(SpinBudget& spin, std::chrono::nanoseconds timeout) const {
+    return counter_.wait_past(0, spin, timeout) != 0;
   }
   /// Why the queue had failed when it came to this point; ok if it had not. REQUIRES: passed().
   [[nodiscard]] const Status& failure() const { return failure_; }
@@ -102,7 +102,9 @@ class HostQueue final : public Queue {
   std::vector<Item> items_;  // guarded by mutex_
   WaitCounter bell_;         // rung after each change of items_ or closing_
   std::atomic<bool> closing_{false};
-  Status failure_;  // the queue's thread only
+  Status failure_;  // the queue's thread only, as the budgets are
+  SpinBudget work_spin_;
+  SpinBudget event_spin_;
   std::thread thread_;
 };
 

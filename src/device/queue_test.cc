@@ -106,11 +106,15 @@ TEST_P(QueueTest, SubmittingNeverBlocksAndEmptyWorkIsDone) {
   queue(0).submit_host(gate.pass());
   queue(0).submit(nullptr, {});
   queue(0).submit(list({}), {});
+  std::vector<uint64_t> a(8, 1);
+  std::vector<uint64_t> b(8, 0);
+  queue(0).submit(list({mix(a.data(), b.data(), 8)}), {});
   const Event event = queue(0).record();
   EXPECT_FALSE(event.passed());
   gate.open();
   event.wait();
   EXPECT_TRUE(event.passed());
+  EXPECT_EQ(b, a);
   EXPECT_TRUE(Event().passed());
   EXPECT_TRUE(queue(0).synchronize().ok());
 }
@@ -225,11 +229,18 @@ TEST_P(QueuesTest, ClosingAbandonsWithoutHanging) {
 TEST_P(QueueTest, WorkIsReleasedBeforeItsEventPasses) {
   auto held = std::make_shared<std::vector<uint64_t>>(4, 1);
   const std::weak_ptr<std::vector<uint64_t>> watch = held;
+  Gate before;  // so that the queue takes the rest at once
+  Gate after;
+  queue(0).submit_host(before.pass());
   queue(0).submit_host([held] { return Status(); });
   held.reset();
   const Event event = queue(0).record();
+  queue(0).submit_host(after.pass());
+  before.open();
   event.wait();
   EXPECT_TRUE(watch.expired());
+  after.open();
+  EXPECT_TRUE(queue(0).synchronize().ok());
 }
 
 // Random work over all devices with exactly the waits that reads and writes call for, against the same work in

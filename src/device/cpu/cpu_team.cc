@@ -36,21 +36,23 @@ void CpuTeam::run(const CommandList& list, const LaunchSizes& sizes) {
   if (n_threads_ > 1) {
     jobs_.advance();
   }
-  execute(0);
+  execute(0, caller_spin_);
 }
 
 void CpuTeam::work(int thread) {
+  SpinBudget job_spin(spin_us_);
+  SpinBudget barrier_spin(spin_us_);
   uint32_t seen = 0;
   for (;;) {
-    seen = jobs_.wait_past(seen, spin_us_);
+    seen = jobs_.wait_past(seen, job_spin);
     if (closing_.load()) {
       return;
     }
-    execute(thread);
+    execute(thread, barrier_spin);
   }
 }
 
-void CpuTeam::execute(int thread) {
+void CpuTeam::execute(int thread, SpinBudget& spin) {
   CpuLaunch launch{thread, n_threads_};
   const LaunchSizes sizes = sizes_;
   const Command* command = list_->data();
@@ -61,11 +63,11 @@ void CpuTeam::execute(int thread) {
     } else {
       cpu_copy_share(command->copy, sizes, launch);
     }
-    barrier();
+    barrier(spin);
   }
 }
 
-void CpuTeam::barrier() {
+void CpuTeam::barrier(SpinBudget& spin) {
   if (n_threads_ == 1) {
     return;
   }
@@ -75,7 +77,7 @@ void CpuTeam::barrier() {
     n_arrived_.store(0, std::memory_order_relaxed);
     barriers_.advance();
   } else {
-    barriers_.wait_past(seen, spin_us_);
+    barriers_.wait_past(seen, spin);
   }
 }
 

@@ -35,14 +35,15 @@ class CpuTeam {
   void run(const CommandList& list, const LaunchSizes& sizes);
 
  private:
-  CpuTeam(int n_threads, int spin_us) : n_threads_(n_threads), spin_us_(spin_us) {}
+  CpuTeam(int n_threads, int spin_us) : n_threads_(n_threads), spin_us_(spin_us), caller_spin_(spin_us) {}
   void work(int thread);
-  void execute(int thread);
-  void barrier();
+  void execute(int thread, SpinBudget& spin);
+  void barrier(SpinBudget& spin);
 
   const int n_threads_;
   const int spin_us_;
-  std::mutex turn_;  // held while a list runs
+  std::mutex turn_;         // held while a list runs
+  SpinBudget caller_spin_;  // thread 0's at barriers, guarded by turn_
   // The list that runs. Written by run() before jobs_ advances; every thread is past its last barrier, and reads none
   // of it, before run() can be called again.
   const CommandList* list_ = nullptr;

@@ -33,23 +33,21 @@ class FaultyQueue final : public Queue {
       return;
     }
     for (const Command& command : *list) {
-      if (!inject(command.name)) {
-        inner_.submit(std::make_shared<const CommandList>(1, command), sizes);
-      }
+      inject(command.name);
+      inner_.submit(std::make_shared<const CommandList>(1, command), sizes);
     }
   }
   void submit_host(std::function<Status()> fn) override {
-    if (!inject("host call")) {
-      inner_.submit_host(std::move(fn));
-    }
+    inject("host call");
+    inner_.submit_host(std::move(fn));
   }
   void wait(const Event& event) override { inner_.wait(event); }
   Event record() override { return inner_.record(); }
   Status synchronize() override { return inner_.synchronize(); }
 
  private:
-  // Submits what the plan holds for the next command; whether that takes the command's place.
-  bool inject(const char* name) {
+  // Submits what the plan holds for the next command: a delay, or a failure, after which the command is skipped.
+  void inject(const char* name) {
     const FaultPlan& plan = faults_->plan;
     const int64_t n = faults_->n_commands++;
     delay();
@@ -59,16 +57,12 @@ class FaultyQueue final : public Queue {
         return Status(ErrorCode::kDeviceLost,
                       fmt::format("device {} is lost: planned at command {} ({})", faults->device, n, name));
       });
-      return true;
-    }
-    if (n == plan.fail_at_command) {
+    } else if (n == plan.fail_at_command) {
       inner_.submit_host([faults = faults_, n, name] {
         return Status(ErrorCode::kInternal,
                       fmt::format("device {}: planned failure of command {} ({})", faults->device, n, name));
       });
-      return true;
     }
-    return false;
   }
 
   void delay() {
