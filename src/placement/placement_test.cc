@@ -1,0 +1,194 @@
+#include "placement/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+// A model of n_layer equal layers: 4 KV heads of 32 with 2 query heads each, feed-forward 512, vocabulary 1000.
+TensorTable small_table(int n_layer, DType dtype) {
+  TensorTable table;
+  table.n_vocab = 1000;
+  table.layers.assign(static_cast<size_t>(n_layer), {4, 512});
+  const auto add = [&](std::string name, int64_t rows, int64_t columns, TileKind tile, int layer, CutRule cut) {
+    TensorSpec spec;
+    spec.name = std::move(name);
+    spec.dtype = dtype;
+    spec.rows = rows;
+    spec.columns = columns;
+    spec.tile = tile;
+    spec.layer = layer;
+    spec.cut = std::move(cut);
+    spec.source = 0;
+    table.tensors.push_back(std::move(spec));
+  };
+  add("norm", 1, 256, TileKind::kReplica, -1, {});
+  for (int l = 0; l < n_layer; ++l) {
+    add("q", 256, 256, TileKind::kAttn, l, CutRule::rows(CutAxis::kAttention, 64));
+    add("k", 128, 256, TileKind::kAttn, l, CutRule::rows(CutAxis::kAttention, 32));
+    add("o", 256, 256, TileKind::kAttn, l, CutRule::columns(CutAxis::kAttention, 64));
+    add("up", 512, 256, TileKind::kFfn, l, CutRule::rows(CutAxis::kFeedForward, 1));
+    add("down", 256, 512, TileKind::kFfn, l, CutRule::columns(CutAxis::kFeedForward, 1));
+  }
+  add("head", 1000, 256, TileKind::kHead, -1, CutRule::rows(CutAxis::kHead, 1));
+  return table;
+}
+
+uint64_t plain_bytes(DType dtype, int64_t rows, int64_t columns) {
+  return static_cast<uint64_t>(rows) * row_bytes(dtype, static_cast<uint64_t>(columns));
+}
+
+PlacementTarget target_of(const TensorTable& table, int n_devices) {
+  PlacementTarget target;
+  target.n_devices = n_devices;
+  target.tile_bytes = [&table](const Tile& tile, int) { return layout_tile(table, tile, plain_bytes).bytes; };
+  target.unit_bytes = [](int) { return uint64_t{4096}; };
+  return target;
+}
+
+TEST(Tiles, HoldEveryElementOfEveryWeightOnce) {
+  for (const DType dtype : {DType::kF32, DType::kQ4_0, DType::kQ4_K}) {
+    const TensorTable table = small_table(3, dtype);
+    for (int n_cuts = 1; n_cuts <= kMaxCuts; ++n_cuts) {
+      const TileSet set = make_tiles(table, n_cuts);
+      std::vector<int64_t> elements(table.tensors.size(), 0);
+      for (const Tile& tile : set.tiles) {
+        EXPECT_EQ(set.find(tile.kind, tile.layer, tile.cut), &tile - set.tiles.data());
+        for (const TilePanel& panel : tile.panels) {
+          elements[static_cast<size_t>(panel.tensor)] += panel.n_rows * panel.columns.size();
+          EXPECT_EQ(panel.columns.begin % dtype_info(dtype).block_elems, 0);
+          EXPECT_EQ(panel.columns.end % dtype_info(dtype).block_elems, 0);
+        }
+      }
+      for (size_t t = 1; t < elements.size(); ++t) {
+        EXPECT_EQ(elements[t], table.tensors[t].rows * table.tensors[t].columns) << table.tensors[t].name;
+      }
+      EXPECT_EQ(elements[0], 0);
+    }
+  }
+}
+
+TEST(Tiles, PairUpGroupsThatAreNoWholeBlocks) {
+  // Two query heads of 32 are 64 columns; a Q4_K block has 256: all four groups stay together.
+  const TileSet set = make_tiles(small_table(1, DType::kQ4_K), 4);
+  EXPECT_EQ(set.attn_cuts[0].n_nonempty(), 1);
+  EXPECT_EQ(set.ffn_cuts[0].n_nonempty(), 2);
+}
+
+TEST(Tiles, FusedTensorsGiveOneRangePerSegment) {
+  TensorTable table;
+  table.n_vocab = 64;
+  table.layers = {{4, 512}};
+  TensorSpec qkv;
+  qkv.name = "qkv";
+  qkv.rows = 512;
+  qkv.columns = 256;
+  qkv.tile = TileKind::kAttn;
+  qkv.layer = 0;
+  qkv.cut = {CutAxis::kAttention, CutDim::kRows, {{0, 64}, {256, 32}, {384, 32}}};
+  table.tensors.push_back(qkv);
+  const TileSet set = make_tiles(table, 2);
+  const Tile& second = set.tiles[static_cast<size_t>(set.find(TileKind::kAttn, 0, 1))];
+  ASSERT_EQ(second.panels.size(), 1U);
+  EXPECT_EQ(second.panels[0].rows, (std::vector<IndexRange>{{128, 256}, {320, 384}, {448, 512}}));
+  EXPECT_EQ(second.panels[0].n_rows, 256);
+}
+
+TEST(Shares, ChooseAsFewCutsAsExpressThem) {
+  EXPECT_EQ(choose_n_cuts({}, 1, 0), 1);
+  EXPECT_EQ(choose_n_cuts({}, 3, 0), 3);
+  EXPECT_EQ(choose_n_cuts({{3, 1}}, 2, 0), 4);
+  EXPECT_EQ(choose_n_cuts({{4, 1}}, 2, 0), 5);
+  EXPECT_EQ(choose_n_cuts({{1, 0}}, 2, 0), 1);
+  EXPECT_EQ(choose_n_cuts({{100, 0, 0}}, 3, 0), 1);
+  EXPECT_EQ(choose_n_cuts({{13, 1}}, 2, 0), kMaxCuts);
+  EXPECT_EQ(choose_n_cuts({{1, 1}}, 2, 6), 6);
+}
+
+TEST(Shares, DivideCutsByLargestRemainder) {
+  EXPECT_EQ(cuts_per_device({{3, 1}}, 2, 4), (std::vector<int>{3, 1}));
+  EXPECT_EQ(cuts_per_device({{1, 0, 1}}, 3, 5), (std::vector<int>{3, 0, 2}));
+  EXPECT_EQ(cuts_per_device({}, 5, 2), (std::vector<int>{1, 1, 0, 0, 0}));
+  EXPECT_EQ(cuts_per_device({{13, 1}}, 2, 8), (std::vector<int>{7, 1}));
+}
+
+TEST(Shares, AreChecked) {
+  EXPECT_TRUE(check_shares({}, 2).ok());
+  EXPECT_NE(check_shares({{1, 2, 3}}, 2).message().find("--tensor-split has 3 shares for 2 devices"), std::string::npos);
+  EXPECT_FALSE(check_shares({{1, -1}}, 2).ok());
+  EXPECT_FALSE(check_shares({{0, 0}}, 2).ok());
+  EXPECT_FALSE(check_shares({{1, std::nan("")}}, 2).ok());
+}
+
+TEST(Placement, TilesOfADeviceLieOnTheGridWithoutOverlap) {
+  const TensorTable table = small_table(6, DType::kQ4_0);
+  for (const SplitMode mode : {SplitMode::kNone, SplitMode::kLayer, SplitMode::kTensor}) {
+    for (const Shares& shares : {Shares{}, Shares{{3, 1, 0}}, Shares{{0, 1, 1}}}) {
+      const TileSet set = make_tiles(table, 4);
+      const PlacementTarget target = target_of(table, 3);
+      const Placement placement = make_placement(set, mode, shares, target, 7);
+      EXPECT_EQ(placement.version, 7U);
+      std::vector<uint64_t> end(3, 0);
+      for (size_t t = 0; t < set.tiles.size(); ++t) {
+        const auto home = static_cast<size_t>(placement.home[t]);
+        EXPECT_EQ(placement.offset[t] % 4096, 0U);
+        EXPECT_EQ(placement.offset[t], end[home]);
+        end[home] += (target.tile_bytes(set.tiles[t], 0) + 4095) / 4096 * 4096;
+        EXPECT_GT(shares.of(placement.home[t], 3), 0) << "a share of zero leaves a device unused";
+      }
+      EXPECT_EQ(end, placement.tile_region_bytes);
+    }
+  }
+}
+
+TEST(Placement, LayerModeKeepsLayersWholeAndInOrder) {
+  const TensorTable table = small_table(8, DType::kF32);
+  const TileSet set = make_tiles(table, 2);
+  const Placement placement = make_placement(set, SplitMode::kLayer, {{3, 1}}, target_of(table, 2), 1);
+  std::vector<int> by_layer(8, -1);
+  for (size_t t = 0; t < set.tiles.size(); ++t) {
+    const Tile& tile = set.tiles[t];
+    if (tile.layer < 0) {
+      EXPECT_EQ(placement.home[t], 1) << "the head comes behind the last layer";
+      continue;
+    }
+    int& home = by_layer[static_cast<size_t>(tile.layer)];
+    EXPECT_TRUE(home < 0 || home == placement.home[t]);
+    home = placement.home[t];
+  }
+  EXPECT_TRUE(std::is_sorted(by_layer.begin(), by_layer.end()));
+  const double first = static_cast<double>(placement.tile_region_bytes[0]);
+  const double all = first + static_cast<double>(placement.tile_region_bytes[1]);
+  EXPECT_NEAR(first / all, 0.75, 0.12);  // within one layer
+}
+
+TEST(Placement, TensorModeBalancesBytesWithinOneLayersTile) {
+  const TensorTable table = small_table(7, DType::kQ4_0);
+  const TileSet set = make_tiles(table, 3);
+  const Placement placement = make_placement(set, SplitMode::kTensor, {}, target_of(table, 3), 1);
+  const auto [least, most] = std::ranges::minmax(placement.tile_region_bytes);
+  uint64_t layer_tile = 0;
+  for (const Tile& tile : set.tiles) {
+    layer_tile = std::max(layer_tile, layout_tile(table, tile, plain_bytes).bytes);
+  }
+  EXPECT_LE(most - least, layer_tile + 8 * 4096);
+}
+
+TEST(Placement, NoneIsOneShareOfAll) {
+  const TensorTable table = small_table(4, DType::kF32);
+  const TileSet set = make_tiles(table, 2);
+  const PlacementTarget target = target_of(table, 3);
+  const Placement none = make_placement(set, SplitMode::kNone, {{1, 0, 0}}, target, 1);
+  for (const SplitMode mode : {SplitMode::kLayer, SplitMode::kTensor}) {
+    const Placement same = make_placement(set, mode, {{1, 0, 0}}, target, 1);
+    EXPECT_EQ(none.home, same.home);
+    EXPECT_EQ(none.offset, same.offset);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
