@@ -67,6 +67,15 @@ TEST(WaitCounter, SpendsItsBudget) {
   counter.advance();
   EXPECT_EQ(counter.wait_past(0, budget), 1U);
   EXPECT_EQ(budget.next_us(), 1) << "no spin was needed";
+
+  SpinBudget patient(60'000'000);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    counter.advance();
+  });
+  EXPECT_EQ(counter.wait_past(1, patient), 2U);
+  EXPECT_NE(patient.next_us(), 0) << "that spin paid";
+  other.join();
 }
 
 TEST(WaitCounter, TimesOutWithoutAnAdvance) {
