@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "common.h"
 #include "gguf/gguf.h"
+#include "logit_stats.h"
 #include "report.h"
 
 namespace tessera {
@@ -35,7 +36,7 @@ Json take_value(MetaType type, std::span<const std::byte>& bytes) {
     case MetaType::kI16: return take<int16_t>(bytes);
     case MetaType::kU32: return take<uint32_t>(bytes);
     case MetaType::kI32: return take<int32_t>(bytes);
-    case MetaType::kF32: return take<float>(bytes);
+    case MetaType::kF32: return nine_digits(static_cast<double>(take<float>(bytes)));
     case MetaType::kBool: return take<uint8_t>(bytes) != 0;
     case MetaType::kU64: return take<uint64_t>(bytes);
     case MetaType::kI64: return take<int64_t>(bytes);

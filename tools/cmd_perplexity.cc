@@ -25,7 +25,7 @@ class Perplexity {
     const auto n_ctx = static_cast<size_t>(context_.options().n_ctx);
     for (size_t begin = 0; begin + n_ctx <= tokens.size(); begin += n_ctx) {
       TRY(score_chunk(tokens.subspan(begin, n_ctx)));
-      running_.push_back(std::exp(sum_ / n_scored_));
+      running_.push_back(std::exp(sum_ / static_cast<double>(n_scored_)));
       if (!json_) {
         TRY(print(fmt::format("chunk {:4}  perplexity {:.4f}\n", running_.size(), running_.back())));
       }
@@ -63,14 +63,15 @@ class Perplexity {
     const double surprise = logit_stats(row).lse - static_cast<double>(row[static_cast<size_t>(next)]);
     sum_ += surprise;
     squares_ += surprise * surprise;
-    n_scored_ += 1;
+    ++n_scored_;
   }
 
   Status report() const {
-    const double mean = sum_ / n_scored_;
-    const double variance = squares_ / n_scored_ - mean * mean;
+    const auto n = static_cast<double>(n_scored_);
+    const double mean = sum_ / n;
+    const double variance = std::max(squares_ / n - mean * mean, 0.0);
     const double perplexity = std::exp(mean);
-    const double error = n_scored_ > 1 ? std::sqrt(std::max(variance, 0.0) / (n_scored_ - 1)) * perplexity : 0;
+    const double error = n_scored_ > 1 ? std::sqrt(variance / (n - 1)) * perplexity : 0;  // of the mean, as a factor
     if (!json_) {
       return print(fmt::format("perplexity {:.4f} +/- {:.4f} over {} tokens\n", perplexity, error, n_scored_));
     }
@@ -89,7 +90,7 @@ class Perplexity {
   Context& context_;
   double sum_ = 0;  // of negative log-probabilities
   double squares_ = 0;
-  double n_scored_ = 0;
+  int64_t n_scored_ = 0;
   std::vector<double> running_;  // perplexity after each chunk
 };
 

@@ -74,12 +74,14 @@ Status check_run(const ParsedFlags& flags) {
 Status cmd_run(const ParsedFlags& flags) {
   const bool json = flags.get_bool("json");
   ASSIGN_OR_RETURN(const std::string text, read_prompt(flags));
+  const Log log = command_log(flags);
   const ModelOptions options = model_options(flags);
-  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
 
   const InterruptGuard guard;
+  log.detail(fmt::format("the prompt has {} tokens", prompt.size()));
   Status printed;
   GenerateHooks hooks;
   hooks.cancelled = &guard.interrupted();

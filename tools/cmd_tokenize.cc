@@ -31,7 +31,7 @@ Status print_hex_lines(const Tokenizer& tokenizer, const std::string& path, Enco
     line = line.substr(0, line.size() - (line.ends_with('\r') ? 1 : 0));
     Result<std::string> bytes = bytes_of_hex(line);
     if (!bytes.ok()) {
-      return bytes.status().with_context(fmt::format("{}, line {}", path, n_lines));
+      return bytes.status().with_context(fmt::format("{}, line {}", path == "-" ? "standard input" : path, n_lines));
     }
     result += tokens_json(tokenizer, tokenizer.encode(*bytes, options));
   }

@@ -1,0 +1,276 @@
+// Generation on tiny models: against the reference's greedy tokens, and every way in which it ends.
+
+#include "runtime/generate.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/utf8.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+const std::string kTiny = std::string(TESSERA_TEST_DATA) + "/tiny/";
+
+struct Loaded {
+  std::shared_ptr<Model> model;
+  std::unique_ptr<Context> context;
+};
+
+Loaded open(const std::string& name, int64_t n_ctx = 256, int64_t n_batch = 64) {
+  ModelOptions options;
+  options.path = kTiny + name + ".gguf";
+  options.kernels = "scalar";
+  options.n_threads = 1;
+  options.context = {.n_ctx = n_ctx, .n_batch = n_batch, .n_ubatch = 32, .k_type = DType::kF32, .v_type = DType::kF32};
+  Loaded loaded;
+  auto model = Model::load(options);
+  CHECK(model.ok());
+  loaded.model = std::move(model).value();
+  auto context = Context::create(loaded.model, options.context);
+  CHECK(context.ok());
+  loaded.context = std::move(context).value();
+  return loaded;
+}
+
+json golden(const std::string& name) {
+  json result;
+  std::ifstream(kTiny + name + ".json") >> result;
+  return result;
+}
+
+GenerateOptions greedy(int64_t max_tokens) {
+  GenerateOptions options;
+  options.max_tokens = max_tokens;
+  options.ignore_eos = true;
+  options.sampler.temperature = 0;
+  return options;
+}
+
+Generation must(Result<Generation> result) {
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? std::move(result).value() : Generation();
+}
+
+TEST(Generate, GreedyTokensAreTheReferences) {
+  const Loaded l = open("tiny-llama");
+  const json reference = golden("tiny-llama");
+  const auto prompt = reference["prompt"].get<std::vector<int32_t>>();
+  const auto expected = reference["greedy"]["tokens"].get<std::vector<int32_t>>();
+  Session session(*l.context);
+  const Generation g = must(session.generate(prompt, greedy(static_cast<int64_t>(expected.size()))));
+  EXPECT_THAT(g.tokens, ElementsAreArray(expected));
+  EXPECT_EQ(g.stop, StopReason::kLimit);
+  EXPECT_EQ(g.timings.cache_n, 0);
+  EXPECT_EQ(g.timings.prompt_n, static_cast<int64_t>(prompt.size()));
+  EXPECT_EQ(g.timings.predicted_n, static_cast<int64_t>(expected.size()));
+}
+
+TEST(Generate, SmallBatchesGiveTheSameTokens) {
+  const Loaded l = open("tiny-llama", 256, 5);
+  const json reference = golden("tiny-llama");
+  Session session(*l.context);
+  const Generation g = must(session.generate(reference["prompt"].get<std::vector<int32_t>>(), greedy(16)));
+  EXPECT_EQ(g.tokens, reference["greedy"]["tokens"].get<std::vector<int32_t>>());
+}
+
+// The next prompt holds the last one and its answer: only what is new is read, and the answer is the same as from the
+// start.
+TEST(Generate, ReadsOnlyWhatIsNew) {
+  const Loaded l = open("tiny-llama");
+  std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6};
+  Session session(*l.context);
+  const Generation first = must(session.generate(prompt, greedy(4)));
+  prompt.insert(prompt.end(), first.tokens.begin(), first.tokens.end());
+  prompt.insert(prompt.end(), {9, 8, 7});
+  const Generation second = must(session.generate(prompt, greedy(8)));
+  EXPECT_EQ(second.timings.cache_n, 9);  // the last token of the answer was chosen but never decoded
+  EXPECT_EQ(second.timings.prompt_n, 4);
+
+  ASSERT_TRUE(session.clear().ok());
+  EXPECT_TRUE(session.tokens().empty());
+  const Generation again = must(session.generate(prompt, greedy(8)));
+  EXPECT_EQ(again.timings.cache_n, 0);
+  EXPECT_EQ(again.tokens, second.tokens);
+}
+
+TEST(Generate, APromptThatIsHeldWholeIsReadOnceMoreAtItsEnd) {
+  const Loaded l = open("tiny-llama");
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6};
+  Session session(*l.context);
+  const Generation first = must(session.generate(prompt, greedy(4)));
+  const Generation second = must(session.generate(prompt, greedy(4)));
+  EXPECT_EQ(second.timings.cache_n, 5);
+  EXPECT_EQ(second.timings.prompt_n, 1);
+  EXPECT_EQ(second.tokens, first.tokens);
+}
+
+// A window of 8 has let go of the beginning when the prompt changes far behind: everything is read again.
+TEST(Generate, ReadsAgainWhatAWindowLetGo) {
+  const Loaded l = open("tiny-gemma3", 512);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 300; ++i) {
+    prompt.push_back(10 + i % 200);
+  }
+  Session session(*l.context);
+  must(session.generate(prompt, greedy(4)));
+  std::vector<int32_t> other(prompt.begin(), prompt.begin() + 200);
+  other.push_back(5);
+  const Generation changed = must(session.generate(other, greedy(6)));
+  EXPECT_EQ(changed.timings.cache_n, 0);
+  EXPECT_EQ(changed.timings.prompt_n, 201);
+  ASSERT_TRUE(session.clear().ok());
+  EXPECT_EQ(must(session.generate(other, greedy(6))).tokens, changed.tokens);
+}
+
+TEST(Generate, EndsAtAnEndToken) {
+  const Loaded l = open("tiny-llama");
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  GenerateOptions options = greedy(-1);
+  options.ignore_eos = false;
+  options.sampler.temperature = 5;  // near to uniform: an end token comes by chance
+  options.sampler.top_k = 0;
+  options.sampler.top_p = 1;
+  options.sampler.min_p = 0;
+  int n_ended = 0;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    options.sampler.seed = seed;
+    Session session(*l.context);
+    ASSERT_TRUE(session.clear().ok());
+    const Generation g = must(session.generate(prompt, options));
+    EXPECT_EQ(g.seed, seed);
+    if (g.stop == StopReason::kEos) {
+      ++n_ended;
+      EXPECT_TRUE(l.model->tokenizer().is_end_of_generation(g.tokens.back()));
+    }
+    options.ignore_eos = true;
+    for (const int32_t id : must(session.generate(prompt, options)).tokens) {
+      EXPECT_FALSE(l.model->tokenizer().is_end_of_generation(id));
+    }
+    options.ignore_eos = false;
+  }
+  EXPECT_GT(n_ended, 0);
+}
+
+TEST(Generate, EndsWhenTheContextIsFull) {
+  const Loaded l = open("tiny-llama", 32);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  Session session(*l.context);
+  const Generation g = must(session.generate(prompt, greedy(-1)));
+  EXPECT_EQ(g.stop, StopReason::kContextFull);
+  EXPECT_EQ(session.tokens().size(), 32U);
+  EXPECT_EQ(g.tokens.size(), 30U);  // 29 that the context took and the one that it could not
+}
+
+TEST(Generate, RefusesAPromptThatFillsTheContext) {
+  const Loaded l = open("tiny-llama", 32);
+  const std::vector<int32_t> prompt(32, 1);
+  Session session(*l.context);
+  const auto result = session.generate(prompt, greedy(4));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), ErrorCode::kCacheFull);
+  EXPECT_THAT(result.status().message(), HasSubstr("32 tokens and the context holds 32"));
+  EXPECT_FALSE(session.generate({}, greedy(4)).ok());
+  const std::vector<int32_t> strange = {1, 100000};
+  EXPECT_EQ(session.generate(strange, greedy(4)).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(must(session.generate(std::vector<int32_t>{1, 2}, greedy(4))).tokens.size(), 4U);
+}
+
+TEST(Generate, NoTokensWantedNoneChosen) {
+  const Loaded l = open("tiny-llama");
+  Session session(*l.context);
+  const Generation g = must(session.generate(std::vector<int32_t>{1, 2, 3}, greedy(0)));
+  EXPECT_TRUE(g.tokens.empty());
+  EXPECT_EQ(g.stop, StopReason::kLimit);
+  EXPECT_EQ(session.tokens().size(), 3U);
+}
+
+TEST(Generate, EndsBeforeAStopWord) {
+  const Loaded l = open("tiny-llama");
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  Session session(*l.context);
+  const std::string whole = must(session.generate(prompt, greedy(40))).text;
+  ASSERT_GT(whole.size(), 20U);
+  GenerateOptions options = greedy(40);
+  options.stop_words = {whole.substr(10, 4)};
+  const size_t at = whole.find(options.stop_words[0]);
+  std::string streamed;
+  const Generation g =
+      must(session.generate(prompt, options, {[&](std::string_view piece) { streamed += piece; }, nullptr}));
+  EXPECT_EQ(g.stop, StopReason::kWord);
+  EXPECT_EQ(g.stop_word, options.stop_words[0]);
+  EXPECT_EQ(g.text, whole.substr(0, at));
+  EXPECT_EQ(streamed, g.text);
+}
+
+TEST(Generate, ACallerMayCancel) {
+  const Loaded l = open("tiny-llama");
+  std::atomic<bool> cancelled = false;
+  const GenerateHooks hooks{[&](std::string_view) { cancelled = true; }, &cancelled};
+  Session session(*l.context);
+  const Generation g = must(session.generate(std::vector<int32_t>{1, 2, 3}, greedy(-1), hooks));
+  EXPECT_EQ(g.stop, StopReason::kCancelled);
+  EXPECT_FALSE(g.text.empty());
+  EXPECT_LT(g.tokens.size(), 50U);
+  // Before the prompt is read nothing is decoded at all.
+  const Generation none = must(session.generate(std::vector<int32_t>{7, 8, 9}, greedy(-1), hooks));
+  EXPECT_EQ(none.stop, StopReason::kCancelled);
+  EXPECT_TRUE(none.tokens.empty());
+  EXPECT_EQ(none.timings.prompt_n, 0);
+}
+
+// A byte vocabulary near to uniform gives many characters whose bytes come in several tokens.
+TEST(Generate, PiecesNeverSplitACharacter) {
+  const Loaded l = open("tiny-llama", 2048);
+  GenerateOptions options = greedy(1500);
+  options.sampler = {.temperature = 5, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 3};
+  std::vector<std::string> pieces;
+  Session session(*l.context);
+  const Generation g = must(session.generate(std::vector<int32_t>{1, 2, 3}, options,
+                                             {[&](std::string_view piece) { pieces.emplace_back(piece); }, nullptr}));
+  std::string text;
+  int n_multibyte = 0;
+  for (const std::string& piece : pieces) {
+    // A lead byte may end a piece only where what follows does not complete it.
+    const size_t n_open = utf8_unfinished_bytes(text);
+    const std::string joined = text.substr(text.size() - n_open) + piece;
+    EXPECT_TRUE(n_open == 0 || utf8_valid_bytes(joined) == 0) << "seed 3, after " << text.size() << " bytes";
+    n_multibyte += piece.size() > 1 && utf8_is_valid(piece) ? 1 : 0;
+    text += piece;
+  }
+  EXPECT_EQ(text, g.text);
+  EXPECT_GT(n_multibyte, 5);
+  EXPECT_THAT(l.model->tokenizer().decode(g.tokens, {.show_special = false, .verbatim = true}),
+              ::testing::StartsWith(g.text));
+}
+
+TEST(EncodePrompt, OnlyTheTemplateMakesSpecialTokens) {
+  const Loaded l = open("tiny-llama");
+  const Tokenizer& tokenizer = l.model->tokenizer();
+  const std::string special(tokenizer.text(*tokenizer.eos()));
+  RenderedPrompt prompt{special + special, {{0, special.size(), true}, {special.size(), 2 * special.size(), false}}};
+  const std::vector<int32_t> ids = encode_prompt(tokenizer, prompt);
+  EXPECT_EQ(ids.front(), *tokenizer.eos());
+  EXPECT_EQ(std::ranges::count(ids, *tokenizer.eos()), 1);
+  EXPECT_GT(ids.size(), 2U);
+}
+
+TEST(EncodePrompt, OneBeginTokenOnly) {
+  const Loaded l = open("tiny-gemma3");
+  const Tokenizer& tokenizer = l.model->tokenizer();
+  ASSERT_TRUE(tokenizer.add_bos());
+  const std::string bos(tokenizer.text(*tokenizer.bos()));
+  const RenderedPrompt written{bos + "hi", {{0, bos.size() + 2, true}}};
+  const RenderedPrompt bare{"hi", {{0, 2, true}}};
+  EXPECT_EQ(std::ranges::count(encode_prompt(tokenizer, written), *tokenizer.bos()), 1);
+  EXPECT_EQ(std::ranges::count(encode_prompt(tokenizer, bare), *tokenizer.bos()), 1);
+}
+
+}  // namespace
+}  // namespace tessera
