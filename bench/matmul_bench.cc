@@ -56,14 +56,20 @@ struct AlignedBytes {
   std::byte* bytes;
 };
 
+constexpr uint64_t kReadStream = 8192;
+
+/// Reads four streams side by side, each asked for ahead: the fastest way found. size: a multiple of 4 streams.
 __attribute__((target("avx2"))) int64_t read_all(const std::byte* p, uint64_t size) {
   __m256i sums[4] = {};
-  for (uint64_t i = 0; i < size; i += 128) {
-    _mm_prefetch(p + i + 2048, _MM_HINT_T0);
-    _mm_prefetch(p + i + 2048 + 64, _MM_HINT_T0);
+  for (uint64_t begin = 0; begin < size; begin += 4 * kReadStream) {
+    for (uint64_t i = begin; i < begin + kReadStream; i += 64) {
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      sums[j] = _mm256_add_epi64(sums[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
+      for (uint64_t j = 0; j < 4; ++j) {
+        const std::byte* at = p + i + j * kReadStream;
+        _mm_prefetch(at + 1024, _MM_HINT_T0);
+        sums[j] = _mm256_add_epi64(sums[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
+        sums[j] = _mm256_add_epi64(sums[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 32)));
+      }
     }
   }
   const __m256i sum = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));

@@ -22,36 +22,50 @@ struct MatmulPart {
 };
 
 /// Calls product_tile for a token count that is known at run time, 1 .. kMaxTokens.
-template <class Weights, int kMaxTokens>
+template <class Weights, int kMaxTokens, int kGroups>
 void run_tile(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, bool first, float* y,
               int64_t y_stride, int64_t n_rows) {
   using Tile = void (*)(Weights, int64_t, const Activations&, bool, float*, int64_t, int64_t);
   static constexpr auto kTiles = []<int... i>(std::integer_sequence<int, i...>) {
-    return std::array<Tile, kMaxTokens>{product_tile<Weights, i + 1>...};
+    return std::array<Tile, kMaxTokens>{product_tile<Weights, i + 1, kGroups>...};
   }(std::make_integer_sequence<int, kMaxTokens>());
   kTiles[static_cast<size_t>(n_tokens - 1)](weights, n_blocks, x, first, y, y_stride, n_rows);
 }
 
-/// One group, few tokens: weights are unpacked in registers.
-template <PackedFormat kFormat>
-void group_direct(const std::byte* group, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
-                  int64_t y_stride, int64_t n_rows) {
-  using Weights = PackedWeights<kFormat>;
-  run_tile<Weights, kDirectTokens>(Weights(group), n_blocks, x, n_tokens, true, y, y_stride, n_rows);
+/// n_rows rows from the start of a group, few tokens: weights are unpacked in registers, kDirectGroups groups at a
+/// time.
+template <class Weights>
+void rows_direct(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y, int64_t y_stride,
+                 int64_t n_rows) {
+  int64_t row = 0;
+  int group = 0;
+  constexpr int64_t kRows = kDirectGroups * kGroupRows;
+  for (; row + kRows <= n_rows; row += kRows, group += kDirectGroups) {
+    run_tile<Weights, kDirectTokens, kDirectGroups>(weights.group(group), n_blocks, x, n_tokens, true, y + row,
+                                                    y_stride, kGroupRows);
+  }
+  for (; row < n_rows; row += kGroupRows, ++group) {
+    run_tile<Weights, kDirectTokens, 1>(weights.group(group), n_blocks, x, n_tokens, true, y + row, y_stride,
+                                        std::min(kGroupRows, n_rows - row));
+  }
 }
 
-/// One group, many tokens: weights are unpacked a slab at a time.
-template <PackedFormat kFormat>
-void group_slabs(const std::byte* group, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
-                 int64_t y_stride, int64_t n_rows) {
-  using Weights = SlabOf<PackedWeights<kFormat>>;
+/// The same for many tokens: weights are unpacked a slab at a time.
+template <class Weights>
+void rows_by_slabs(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
+                   int64_t y_stride, int64_t n_rows) {
+  using Unpacked = SlabOf<Weights>;
   Slab slab;
-  for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
-    const int64_t n = std::min(kSlabBlocks, n_blocks - b);
-    fill_slab(PackedWeights<kFormat>(group), b, n, slab);
-    for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
-      run_tile<Weights, kSlabTokens>(Weights(slab), n, x.from(t, b), std::min<int64_t>(kSlabTokens, n_tokens - t),
-                                     b == 0, y + t * y_stride, y_stride, n_rows);
+  int group = 0;
+  for (int64_t row = 0; row < n_rows; row += kGroupRows, ++group) {
+    for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
+      const int64_t n = std::min(kSlabBlocks, n_blocks - b);
+      fill_slab(weights.group(group), b, n, slab);
+      for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
+        run_tile<Unpacked, kSlabTokens, 1>(Unpacked(slab), n, x.from(t, b),
+                                           std::min<int64_t>(kSlabTokens, n_tokens - t), b == 0, y + t * y_stride + row,
+                                           y_stride, std::min(kGroupRows, n_rows - row));
+      }
     }
   }
 }
@@ -68,18 +82,18 @@ void product_packed(const MatmulPart& part, const MatmulArgs& args) {
   const MatmulPanel& panel = part.panel;
   const int64_t n_blocks = panel.columns / kQ8Block;
   const int64_t group_bytes = kFormat.group_bytes(n_blocks);
+  const PackedWeights<kFormat> weights(
+      static_cast<const std::byte*>(panel.weights) + part.row_begin / kGroupRows * group_bytes, group_bytes);
   const Activations x = {static_cast<const int8_t*>(args.q8), q8_scales(args.q8, args.q8_columns),
                          q8_row_bytes(args.q8_columns)};
   const bool direct = part.token_end - part.token_begin <= kDirectTokens;
   const int64_t step = resident_tokens(panel.columns);
   for (int64_t t = part.token_begin; t < part.token_end; t += step) {
-    for (int64_t row = part.row_begin; row < part.row_end; row += kGroupRows) {
-      const auto* group = static_cast<const std::byte*>(panel.weights) + row / kGroupRows * group_bytes;
-      (direct ? group_direct<kFormat> : group_slabs<kFormat>)(group, n_blocks, x.from(t, panel.column_begin / kQ8Block),
-                                                              std::min(step, part.token_end - t),
-                                                              panel.y + t * panel.y_stride + row, panel.y_stride,
-                                                              std::min(kGroupRows, panel.rows - row));
-    }
+    (direct ? rows_direct<PackedWeights<kFormat>>
+            : rows_by_slabs<PackedWeights<kFormat>>)(weights, n_blocks, x.from(t, panel.column_begin / kQ8Block),
+                                                     std::min(step, part.token_end - t),
+                                                     panel.y + t * panel.y_stride + part.row_begin, panel.y_stride,
+                                                     part.row_end - part.row_begin);
   }
 }
 

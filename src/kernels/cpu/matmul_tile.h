@@ -4,6 +4,7 @@
 // A tile reads weights either straight from a packed panel (PackedWeights: unpacked in registers, for few tokens) or
 // from a slab (SlabWeights: unpacked once, for many). Both give equal bits.
 
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -26,9 +27,10 @@ struct Activations {
   [[nodiscard]] Activations from(int64_t t, int64_t b) const { return {quants(t, b), &scale(t, b), row_bytes}; }
 };
 
-/// How far ahead of its use a line of weights is asked for: a decode waits for memory, and the hardware's prefetcher
-/// alone leaves a core at half of what it can read (14 against 8 GB/s on a shared Sapphire Rapids core, matmul_bench).
-inline constexpr int64_t kPrefetchBytes = 4096;
+/// How far ahead of its use a line of weights is asked for. A decode waits for memory: with four groups read side by
+/// side and this distance a Sapphire Rapids core reads 13-15 GB/s where one group without asking gives 8 (matmul_bench,
+/// busy machine).
+inline constexpr int64_t kPrefetchBytes = 1024;
 
 /// The weights of one group, as packed. The high bits of a block are loaded once, when it is entered.
 template <PackedFormat kFormat>
@@ -39,7 +41,10 @@ class PackedWeights {
   static constexpr bool kHasMin = kFormat.kind == ScaleKind::kMin || kFormat.kind == ScaleKind::kSuperMin;
   static constexpr bool kHalves = kFormat.kind == ScaleKind::kSuperHalves;
 
-  explicit PackedWeights(const std::byte* group) : group_(group) {}
+  /// group_bytes: of a group.
+  PackedWeights(const std::byte* group, int64_t group_bytes) : group_(group), group_bytes_(group_bytes) {}
+  /// The weights of the i-th group after this one.
+  [[nodiscard]] PackedWeights group(int i) const { return {group_ + i * group_bytes_, group_bytes_}; }
 
   void enter(int64_t b) {
     quants_ = group_ + kFormat.quants_at(b);
@@ -101,6 +106,7 @@ class PackedWeights {
   [[nodiscard]] const uint16_t* f16_at(int64_t at) const { return reinterpret_cast<const uint16_t*>(head_ + at); }
 
   const std::byte* group_;
+  int64_t group_bytes_;
   const std::byte* quants_ = nullptr;
   const std::byte* head_ = nullptr;
   int64_t within_ = 0;
@@ -125,17 +131,18 @@ class SlabWeights {
   static constexpr bool kHasMin = kSlabHasMin;
   static constexpr bool kHalves = kSlabHalves;
 
-  explicit SlabWeights(const Slab& slab) : slab_(slab) {}
+  explicit SlabWeights(const Slab& slab) : slab_(&slab) {}
+  [[nodiscard]] SlabWeights group(int) const { return *this; }
   void enter(int64_t b) { b_ = b; }
   template <int j>
   [[nodiscard]] Bytes line() const {
-    return load_bytes(slab_.lines[b_] + j * kLineBytes);
+    return load_bytes(slab_->lines[b_] + j * kLineBytes);
   }
-  [[nodiscard]] F32x16 scale(int half) const { return load(half == 0 ? slab_.scale[b_] : slab_.second[b_]); }
-  [[nodiscard]] F32x16 min() const { return load(slab_.second[b_]); }
+  [[nodiscard]] F32x16 scale(int half) const { return load(half == 0 ? slab_->scale[b_] : slab_->second[b_]); }
+  [[nodiscard]] F32x16 min() const { return load(slab_->second[b_]); }
 
  private:
-  const Slab& slab_;
+  const Slab* slab_;
   int64_t b_ = 0;
 };
 
@@ -174,9 +181,10 @@ void fill_slab(Weights weights, int64_t begin, int64_t n, Slab& slab) {
   }
 }
 
-/// Adds n_blocks blocks to the results of one group and kTokens tokens.
-/// y: [kTokens, y_stride], n_rows of its columns are written. first: results start at 0, else at what y holds.
-template <class Weights, int kTokens>
+/// Adds n_blocks blocks to the results of kGroups adjacent groups of rows and kTokens tokens.
+/// y: [kTokens, y_stride], 16 columns for each group; of the last group's, n_rows are written.
+/// first: results start at 0, else at what y holds.
+template <class Weights, int kTokens, int kGroups>
 void product_tile(Weights weights, int64_t n_blocks, const Activations& x, bool first, float* y, int64_t y_stride,
                   int64_t n_rows) {
   constexpr int kParts = Weights::kHalves ? 2 : 1;
@@ -184,55 +192,68 @@ void product_tile(Weights weights, int64_t n_blocks, const Activations& x, bool 
   using Sum = LineSum<Weights::kBits, kTokens>;
   constexpr bool kCorrect = !Weights::kHasMin && !Sum::kRemovesOffset;
   constexpr int kShift = kCorrect ? std::countr_zero(128U / static_cast<unsigned>(Weights::kOffset)) : 0;
+  const auto rows_of = [&](int g) { return g == kGroups - 1 ? n_rows : kGroupRows; };
 
-  F32x16 result[kTokens];
+  auto groups = [&]<int... g>(std::integer_sequence<int, g...>) {
+    return std::array<Weights, kGroups>{weights.group(g)...};
+  }(std::make_integer_sequence<int, kGroups>());
+  F32x16 result[kGroups][kTokens];
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
 #pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) {
-    // By the time the results are stored, their lines are here: 4 panels of [2048, 512] lose 6 % instead of 22 %.
-    __builtin_prefetch(y + t * y_stride, 1);
-    result[t] = first ? zero() : load_n(y + t * y_stride, n_rows);
+    for (int t = 0; t < kTokens; ++t) {
+      // By the time the results are stored, their lines are here: 4 panels of [2048, 512] lose 6 % instead of 22 %.
+      __builtin_prefetch(y + t * y_stride + g * kGroupRows, 1);
+      result[g][t] = first ? zero() : load_n(y + t * y_stride + g * kGroupRows, rows_of(g));
+    }
   }
   for (int64_t b = 0; b < n_blocks; ++b) {
-    weights.enter(b);
-    const auto part = [&]<int p>() {
-      Sum sum[kTokens];
-#pragma GCC unroll 16
-      for (int t = 0; t < kTokens; ++t) {
-        const Q8Scale& s = x.scale(t, b);
-        const int32_t c = !Weights::kHalves ? s.c : p == 0 ? s.c_first : s.c - s.c_first;
-        sum[t].start(kCorrect ? c >> kShift : 0);
-      }
-      [&]<int... j>(std::integer_sequence<int, j...>) {
-        const auto step = [&]<int index>() {
-          constexpr int kLine = p * kPartLines + index;
-          const Bytes line = weights.template line<kLine>();
-#pragma GCC unroll 16
-          for (int t = 0; t < kTokens; ++t) {
-            sum[t].template add<index>(line, x.quants(t, b) + 4 * kLine);
-          }
-        };
-        (step.template operator()<j>(), ...);
-      }(std::make_integer_sequence<int, kPartLines>());
-      const F32x16 scale = weights.scale(p);
-#pragma GCC unroll 16
-      for (int t = 0; t < kTokens; ++t) {
-        result[t] = fma(sum[t].finish(), scale * splat(x.scale(t, b).d), result[t]);
-      }
-      if constexpr (Weights::kHasMin) {
-        const F32x16 min = weights.min();
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      groups[g].enter(b);
+      const auto part = [&]<int p>() {
+        Sum sum[kTokens];
 #pragma GCC unroll 16
         for (int t = 0; t < kTokens; ++t) {
-          result[t] = fma(min, splat(x.scale(t, b).m), result[t]);
+          const Q8Scale& s = x.scale(t, b);
+          const int32_t c = !Weights::kHalves ? s.c : p == 0 ? s.c_first : s.c - s.c_first;
+          sum[t].start(kCorrect ? c >> kShift : 0);
         }
-      }
-    };
-    [&]<int... p>(std::integer_sequence<int, p...>) {
-      (part.template operator()<p>(), ...);
-    }(std::make_integer_sequence<int, kParts>());
-  }
+        [&]<int... j>(std::integer_sequence<int, j...>) {
+          const auto step = [&]<int index>() {
+            constexpr int kLine = p * kPartLines + index;
+            const Bytes line = groups[g].template line<kLine>();
 #pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) {
-    store_n(y + t * y_stride, result[t], n_rows);
+            for (int t = 0; t < kTokens; ++t) {
+              sum[t].template add<index>(line, x.quants(t, b) + 4 * kLine);
+            }
+          };
+          (step.template operator()<j>(), ...);
+        }(std::make_integer_sequence<int, kPartLines>());
+        const F32x16 scale = groups[g].scale(p);
+#pragma GCC unroll 16
+        for (int t = 0; t < kTokens; ++t) {
+          result[g][t] = fma(sum[t].finish(), scale * splat(x.scale(t, b).d), result[g][t]);
+        }
+        if constexpr (Weights::kHasMin) {
+          const F32x16 min = groups[g].min();
+#pragma GCC unroll 16
+          for (int t = 0; t < kTokens; ++t) {
+            result[g][t] = fma(min, splat(x.scale(t, b).m), result[g][t]);
+          }
+        }
+      };
+      [&]<int... p>(std::integer_sequence<int, p...>) {
+        (part.template operator()<p>(), ...);
+      }(std::make_integer_sequence<int, kParts>());
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) {
+      store_n(y + t * y_stride + g * kGroupRows, result[g][t], rows_of(g));
+    }
   }
 }
 

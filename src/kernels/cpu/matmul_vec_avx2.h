@@ -11,6 +11,7 @@
 namespace tessera::avx2 {
 
 inline constexpr int kDirectTokens = 3;
+inline constexpr int kDirectGroups = 2;
 inline constexpr int kSlabTokens = 3;   // 3 x (2 integer + 2 float sums) of the 16 registers
 inline constexpr int kSlabOffset = 16;  // keeps sums of pairs within 16 bits
 

@@ -11,6 +11,7 @@
 namespace tessera::avx512 {
 
 inline constexpr int kDirectTokens = 4;
+inline constexpr int kDirectGroups = 4;
 inline constexpr int kSlabTokens = 12;   // 12 integer and 12 float sums of the 32 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
 

@@ -9,8 +9,10 @@
 
 namespace tessera::portable {
 
-/// Tokens that share unpacked weights: straight from the packed panel, and from an unpacked slab.
+/// Tokens that share weights unpacked in registers, and groups of rows that are then read side by side.
 inline constexpr int kDirectTokens = 4;
+inline constexpr int kDirectGroups = 1;
+/// Tokens that share weights unpacked into a slab.
 inline constexpr int kSlabTokens = 8;
 
 /// The offset that quants of fewer than 8 bits get in a slab, where they have one.

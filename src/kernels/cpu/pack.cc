@@ -28,6 +28,7 @@ void store_word(std::byte* p, uint32_t word) {
 /// 16 bytes of nibbles: low ones first, then high ones.
 Words nibbles(const std::byte* p) {
   Words words;
+#pragma GCC unroll 8
   for (size_t j = 0; j < 4; ++j) {
     const uint32_t word = load_word(p + 4 * j);
     words[j] = word & 0x0F * kEachByte;
@@ -38,6 +39,7 @@ Words nibbles(const std::byte* p) {
 
 /// Sets bit 4 of column k's quant from bit k of `high`.
 void add_fifth_bits(Words& words, uint32_t high) {
+#pragma GCC unroll 8
   for (size_t j = 0; j < kBlockLines; ++j) {
     const uint32_t four = high >> 4 * j & 0x0F;
     words[j] |= (four * 0x00204081U & kEachByte) << 4;  // the product puts bit i at bit 8 i
@@ -45,7 +47,8 @@ void add_fifth_bits(Words& words, uint32_t high) {
 }
 
 /// Block b of a row as unsigned quants. `unit`: the GGUF block that holds it; b: index within that block.
-Words unsigned_quants(DType dtype, const std::byte* unit, size_t b) {
+template <DType dtype>
+Words unsigned_quants(const std::byte* unit, size_t b) {
   Words words = {};
   switch (dtype) {
     case DType::kQ4_0: return nibbles(unit + 2);
@@ -59,6 +62,7 @@ Words unsigned_quants(DType dtype, const std::byte* unit, size_t b) {
       add_fifth_bits(words, load_word(unit + 4));
       return words;
     case DType::kQ8_0:
+#pragma GCC unroll 8
       for (size_t j = 0; j < kBlockLines; ++j) {
         words[j] = load_word(unit + 2 + 4 * j) ^ 0x80 * kEachByte;
       }
@@ -66,6 +70,7 @@ Words unsigned_quants(DType dtype, const std::byte* unit, size_t b) {
     case DType::kQ4_K:
     case DType::kQ5_K: {
       const std::byte* low = unit + (dtype == DType::kQ4_K ? 16 : 48) + b / 2 * 32;
+#pragma GCC unroll 8
       for (size_t j = 0; j < kBlockLines; ++j) {
         words[j] = load_word(low + 4 * j) >> 4 * (b % 2) & 0x0F * kEachByte;
         if (dtype == DType::kQ5_K) {
@@ -77,6 +82,7 @@ Words unsigned_quants(DType dtype, const std::byte* unit, size_t b) {
     case DType::kQ6_K: {
       const std::byte* low = unit + b / 4 * 64 + b % 2 * 32;
       const std::byte* high = unit + 128 + b / 4 * 32;
+#pragma GCC unroll 8
       for (size_t j = 0; j < kBlockLines; ++j) {
         words[j] = (load_word(low + 4 * j) >> (b % 4 < 2 ? 0 : 4) & 0x0F * kEachByte) |
                    (load_word(high + 4 * j) >> 2 * (b % 4) & 0x03 * kEachByte) << 4;
@@ -89,18 +95,22 @@ Words unsigned_quants(DType dtype, const std::byte* unit, size_t b) {
 }
 
 /// Writes one row's words of a block into the block's lines. REQUIRES: the lines were zero.
-void store_quants(int bits, const Words& words, size_t row, std::byte* lines) {
+template <int bits>
+void store_quants(const Words& words, size_t row, std::byte* lines) {
   std::byte* at = lines + 4 * row;
   if (bits == 8) {
+#pragma GCC unroll 8
     for (size_t j = 0; j < kBlockLines; ++j) {
       store_word(at + j * kLineBytes, words[j]);
     }
     return;
   }
+#pragma GCC unroll 8
   for (size_t j = 0; j < 4; ++j) {
     store_word(at + j * kLineBytes, (words[j] & 0x0F * kEachByte) | (words[j + 4] & 0x0F * kEachByte) << 4);
   }
   uint32_t high[2] = {};
+#pragma GCC unroll 8
   for (size_t j = 0; j < kBlockLines; ++j) {
     if (bits == 5) {
       high[0] |= (words[j] >> 4 & kEachByte) << j;
@@ -150,18 +160,34 @@ void store_scales(const PackedFormat& format, const std::byte* unit, size_t b, s
 }
 
 /// Packs one group; rows.size() <= kGroupRows.
-void pack_group(const PackedFormat& format, int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
+template <PackedFormat format>
+void pack_group(int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
   std::fill_n(dst, format.group_bytes(n_blocks), std::byte{0});
-  const int64_t gguf_blocks = format.super() ? 8 : 1;  // blocks of 32 in one GGUF block
+  constexpr int64_t gguf_blocks = format.super() ? 8 : 1;  // blocks of 32 in one GGUF block
   const int64_t gguf_bytes = dtype_info(format.dtype).block_bytes;
   for (int64_t b = 0; b < n_blocks; ++b) {
     for (size_t row = 0; row < rows.size(); ++row) {
       const std::byte* unit = rows[row] + b / gguf_blocks * gguf_bytes;
       const auto within = static_cast<size_t>(b % gguf_blocks);
-      store_quants(format.bits, unsigned_quants(format.dtype, unit, within), row, dst + format.quants_at(b));
+      store_quants<format.bits>(unsigned_quants<format.dtype>(unit, within), row, dst + format.quants_at(b));
       if (within == 0) {
         store_scales(format, unit, static_cast<size_t>(b % format.unit_blocks()), row, dst + format.head_at(b));
       }
+    }
+  }
+}
+
+/// Finds the dtype among kPackedFormats and packs all groups.
+template <size_t kIndex = 0>
+void pack_all(DType dtype, int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
+  if constexpr (kIndex < std::size(kPackedFormats)) {
+    constexpr PackedFormat kFormat = kPackedFormats[kIndex];
+    if (dtype != kFormat.dtype) {
+      return pack_all<kIndex + 1>(dtype, n_blocks, rows, dst);
+    }
+    for (size_t r = 0; r < rows.size(); r += kGroupRows) {
+      pack_group<kFormat>(n_blocks, rows.subspan(r, std::min<size_t>(kGroupRows, rows.size() - r)), dst);
+      dst += kFormat.group_bytes(n_blocks);
     }
   }
 }
@@ -174,11 +200,7 @@ uint64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) {
 }
 
 void pack_groups(DType dtype, int64_t columns, std::span<const std::byte* const> rows, std::byte* dst) {
-  const PackedFormat& format = *packed_format(dtype);
-  for (size_t r = 0; r < rows.size(); r += kGroupRows) {
-    pack_group(format, columns / 32, rows.subspan(r, std::min<size_t>(kGroupRows, rows.size() - r)), dst);
-    dst += format.group_bytes(columns / 32);
-  }
+  pack_all(dtype, columns / 32, rows, dst);
 }
 
 }  // namespace tessera
