@@ -89,6 +89,7 @@ flags_page_is_current() { diff -u docs/flags.md <(build/release/tessera help --m
 for preset in "${presets[@]}"; do
     need "$preset: build" build "$preset" || continue
     run_ctest "$preset"
+    check "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
     if [ "$preset" = release ]; then
         check "docs/flags.md is what the flag table says" flags_page_is_current
     fi

@@ -1,0 +1,455 @@
+#!/usr/bin/env python3
+"""The program from outside: every command on tiny models, exact outputs, errors and exit statuses, signals, pipes.
+
+  cli_test.py [PROGRAM] [unittest arguments]     PROGRAM or $TESSERA_BIN; else build/release/tessera
+"""
+import json
+import math
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data"
+TINY = DATA / "tiny"
+PROGRAM = os.environ.get("TESSERA_BIN", str(ROOT / "build/release/tessera"))
+LLAMA = str(TINY / "tiny-llama.gguf")
+GEMMA = str(TINY / "tiny-gemma3.gguf")
+EXACT = ["--kernels", "scalar", "-ctk", "f32", "-ctv", "f32"]
+TIMEOUT_S = 300  # only against hanging for ever
+
+
+def run(*args, stdin=b""):
+    """The finished process; standard output and error as bytes."""
+    return subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, timeout=TIMEOUT_S)
+
+
+class CliTest(unittest.TestCase):
+    def good(self, *args, stdin=b""):
+        done = run(*args, stdin=stdin)
+        self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
+        return done.stdout
+
+    def good_json(self, *args, stdin=b""):
+        return json.loads(self.good(*args, stdin=stdin))
+
+    def bad(self, status, pattern, *args, stdin=b""):
+        done = run(*args, stdin=stdin)
+        message = done.stderr.decode(errors="replace")
+        self.assertEqual(done.returncode, status, message)
+        self.assertEqual(done.stdout, b"", "a failure prints nothing on standard output")
+        last = message.rstrip("\n").split("\n")[-1]
+        self.assertTrue(last.startswith("tessera: "), message)
+        self.assertRegex(last, pattern)
+
+
+def golden(name):
+    return json.loads((TINY / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def comma(ids):
+    return ",".join(map(str, ids))
+
+
+class Tokenize(CliTest):
+    def test_hex_lines_give_the_reference_ids(self):
+        n_cases = 0
+        for file in sorted(TINY.glob("*.tokens.jsonl")):
+            head, *cases = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+            # Bytes that are not UTF-8 keep their own tokens here; tokenizer_golden_test looks at those.
+            cases = [case for case in cases if case["category"] not in ("invalid", "noise")]
+            lines = "".join(case["hex"] + "\n" for case in cases).encode()
+            for wanted, flags in (("special", []), ("plain", ["--no-parse-special"]), ("framed", ["--add-bos"])):
+                out = self.good("tokenize", "-m", TINY / head["model"], "--hex-lines", "-", *flags, stdin=lines)
+                found = [json.loads(line) for line in out.splitlines()]
+                self.assertEqual([f["tokens"] for f in found], [case[wanted] for case in cases], file.name)
+                if wanted == "special":
+                    for f, case in zip(found, cases):
+                        self.assertEqual(f["pieces"], case.get("pieces", f["pieces"]), file.name)
+                n_cases += len(cases)
+        self.assertGreater(n_cases, 1000)
+
+    def test_detokenize_gives_the_exact_bytes(self):
+        _, *cases = map(json.loads, (TINY / "tiny-llama.tokens.jsonl").read_text(encoding="utf-8").splitlines())
+        cases = [case for case in cases if 0 < len(case["special"]) < 50 and case["category"] not in ("invalid", "noise")]
+        for case in cases[::7]:
+            out = self.good("tokenize", "-m", LLAMA, "--detokenize", comma(case["special"]))
+            self.assertEqual(out.hex(), case["detok"])
+        self.assertEqual(self.good_json("tokenize", "-m", LLAMA, "--detokenize", "104,105", "--json"), {"text": "hi"})
+
+    def test_text_file_and_pipe_agree(self):
+        text = "hi <|im_end|>\nü"
+        as_text = self.good_json("tokenize", "-m", LLAMA, "--json", text)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(text.encode())
+            file.flush()
+            self.assertEqual(self.good_json("tokenize", "-m", LLAMA, "--json", "--file", file.name), as_text)
+        self.assertEqual(self.good_json("tokenize", "-m", LLAMA, "--json", stdin=text.encode()), as_text)
+        self.assertEqual(bytes.fromhex("".join(as_text["pieces"])), text.encode())
+
+    def test_lines_for_people(self):
+        self.assertEqual(self.good("tokenize", "-m", LLAMA, "h\n").decode(), "     104  'h'\n      10  '\\n'\n")
+
+    def test_models_that_cannot_run_have_tokens_too(self):
+        self.assertEqual(self.good_json("tokenize", "-m", TINY / "tiny-mamba2.gguf", "--json", "hi")["tokens"], [104, 105])
+
+    def test_errors(self):
+        self.bad(1, "standard input, line 2: 'zz' is no byte", "tokenize", "-m", LLAMA, "--hex-lines", "-", stdin=b"20\nzz\n")
+        self.bad(1, "id 288 is not in the vocabulary of 288", "tokenize", "-m", LLAMA, "--detokenize", "1,288")
+        self.bad(2, "more than one input", "tokenize", "-m", LLAMA, "--detokenize", "1", "text")
+
+
+class Template(CliTest):
+    def test_prompts_are_the_references(self):
+        n_cases = 0
+        with tempfile.TemporaryDirectory() as folder:
+            template, request = pathlib.Path(folder, "t.jinja"), pathlib.Path(folder, "r.json")
+            for name in ("plain", "macros"):
+                data = json.loads((DATA / "goldens" / "jinja" / f"{name}.json").read_text(encoding="utf-8"))
+                template.write_text(data["chat_template"], encoding="utf-8")
+                for case in data["cases"]:
+                    request.write_text(case.get("raw_request") or json.dumps(case["request"]), encoding="utf-8")
+                    args = ("template", "-m", LLAMA, "--messages", request, "--chat-template-file", template)
+                    if case["status"] == 200:
+                        self.assertEqual(self.good(*args).decode(), case["prompt"], f"{name} {case['name']}")
+                    else:
+                        self.bad(1, "tessera: .", *args)
+                    n_cases += 1
+        self.assertGreater(n_cases, 40)
+
+    def test_a_templates_own_error_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            template = pathlib.Path(folder, "t.jinja")
+            template.write_text("{{ raise_exception('only one message, please') }}", encoding="utf-8")
+            self.bad(1, "only one message, please", "template", "-m", LLAMA, "--messages", "-", "--chat-template-file",
+                     template, stdin=b'{"messages":[{"role":"user","content":"x"}]}')
+
+    def test_errors(self):
+        self.bad(1, "JSON", "template", "-m", LLAMA, "--messages", "-", stdin=b"not json")
+        self.bad(2, "--messages", "template", "-m", LLAMA)
+        self.bad(1, "no/such", "template", "-m", LLAMA, "--messages", "no/such")
+
+
+class Logits(CliTest):
+    def compare(self, found, wanted, bound):
+        self.assertEqual(set(found) ^ set(wanted), set())
+        for key in ("min", "max", "mean", "rms", "lse"):
+            self.assertAlmostEqual(found[key], wanted[key], delta=bound)
+        self.assertEqual([t[0] for t in found["top"]], [t[0] for t in wanted["top"]])
+        for (_, a), (_, b) in zip(found["top"], wanted["top"]):
+            self.assertAlmostEqual(a, b, delta=bound)
+
+    def test_schema_and_values_of_the_reference(self):
+        for name in ("tiny-llama", "tiny-qwen3"):
+            reference = golden(name)
+            tokens = reference["greedy"]["tokens"]
+            found = self.good_json("logits", "-m", TINY / f"{name}.gguf", "--tokens", comma(reference["prompt"]), "-n",
+                                   len(tokens), *EXACT)
+            self.assertEqual(found["format"], "logit-golden-1")
+            for key in ("model", "arch", "n_vocab", "n_layer", "n_embd", "n_head", "n_head_kv", "kv", "prompt"):
+                self.assertEqual(found[key], reference[key])
+            self.assertEqual(len(found["positions"]), len(reference["prompt"]))
+            for mine, its in zip(found["positions"], reference["positions"]):
+                self.compare(mine, its, 1e-3)
+                if "next" in its:
+                    self.assertAlmostEqual(mine["next"], its["next"], delta=1e-3)
+            self.assertEqual(found["last"]["encoding"], "f32le-base64")
+            self.assertEqual(len(found["last"]["data"]), len(reference["last"]["data"]))
+            self.assertEqual(found["greedy"]["tokens"], tokens)
+            for mine, its in zip(found["greedy"]["steps"], reference["greedy"]["steps"], strict=True):
+                self.compare(mine, its, 1e-3)
+            self.assertEqual(found["n_rows"], len(reference["prompt"]) + len(tokens) - 1)
+            self.assertRegex(found["logits_sha256"], "^[0-9a-f]{64}$")
+
+    def test_every_placement_has_the_same_bits(self):
+        args = ["logits", "-m", LLAMA, "--tokens", "1,2,3,4,5", "--tokens", "7,8", "-p", "hello", "-n", "4", "--cuts", "2"]
+        whole = self.good_json(*args)
+        self.assertEqual([len(s["greedy"]["tokens"]) for s in whole["sequences"]], [4, 4, 4])
+        for split in ("layer", "tensor"):
+            other = self.good_json(*args, "--device", "cpu:0,cpu:1", "-sm", split, "-t", "2")
+            self.assertEqual(other["placement"]["split_mode"], split)
+            self.assertEqual([d["name"] for d in other["devices"]], ["cpu:0", "cpu:1"])
+            self.assertTrue(all(d["weight_bytes"] > 0 and d["kv_bytes"] > 0 for d in other["devices"]))
+            self.assertGreater(other["stats"]["n_copies"], 0)
+            self.assertEqual(other["stats"]["n_cuts"], 2)
+            self.assertEqual(other["logits_sha256"], whole["logits_sha256"])
+            self.assertEqual([s["logits_sha256"] for s in other["sequences"]],
+                             [s["logits_sha256"] for s in whole["sequences"]])
+        other_text = self.good_json(*args[:-3], "4", "--cuts", "2", "--force", "9")
+        self.assertNotEqual(other_text["logits_sha256"], whole["logits_sha256"])
+
+    def test_sequences_of_one_batch_do_not_see_each_other(self):
+        alone = self.good_json("logits", "-m", LLAMA, "--tokens", "7,8,9", "-n", "3", *EXACT)
+        both = self.good_json("logits", "-m", LLAMA, "--tokens", "1,2", "--tokens", "7,8,9", "-n", "3", *EXACT)
+        self.assertEqual(both["sequences"][1]["greedy"]["tokens"], alone["greedy"]["tokens"])
+        for mine, its in zip(both["sequences"][1]["positions"], alone["positions"]):
+            self.compare(mine, its, 1e-4)
+
+    def test_small_batches_change_nothing_that_matters(self):
+        args = ["logits", "-m", LLAMA, "--tokens", comma(range(1, 41)), "-n", "3", *EXACT]
+        whole, pieces = self.good_json(*args), self.good_json(*args, "-b", "7", "-ub", "3")
+        self.assertEqual(pieces["n_rows"], whole["n_rows"])
+        for mine, its in zip(pieces["positions"], whole["positions"], strict=True):
+            self.compare(mine, its, 1e-4)
+
+    def test_forced_ids_are_fed(self):
+        prompt, forced = [1, 2, 3], [9, 8, 7, 6]
+        steps = self.good_json("logits", "-m", LLAMA, "--tokens", comma(prompt), "-n", "4", "--force", comma(forced), *EXACT)
+        self.assertEqual(steps["greedy"]["fed"], forced)
+        at_once = self.good_json("logits", "-m", LLAMA, "--tokens", comma(prompt + forced[:3]), *EXACT)
+        self.assertEqual(steps["greedy"]["tokens"], [p["argmax"] for p in at_once["positions"][2:]])
+        partly = self.good_json("logits", "-m", LLAMA, "--tokens", "1,2,3", "-n", "3", "--force", "9", *EXACT)
+        self.assertEqual(partly["greedy"]["fed"], [9] + partly["greedy"]["tokens"][1:])
+
+    def test_inputs_and_output_as_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ids, out = pathlib.Path(folder, "ids"), pathlib.Path(folder, "out.json")
+            ids.write_text("1, 2\n3\t4", encoding="utf-8")
+            self.assertEqual(self.good("logits", "-m", LLAMA, "--tokens-file", ids, "--top", "3", "--json", out), b"")
+            found = json.loads(out.read_text(encoding="utf-8"))
+            self.assertEqual(found["prompt"], [1, 2, 3, 4])
+            self.assertEqual({len(p["top"]) for p in found["positions"]}, {3})
+            self.assertEqual(found["greedy"], {"tokens": [], "steps": []})
+            self.bad(1, "no/folder", "logits", "-m", LLAMA, "--tokens", "1", "--json", "no/folder/out.json")
+            ids.write_text("1,-2", encoding="utf-8")
+            self.bad(1, "'-2' at byte 2 is no token id", "logits", "-m", LLAMA, "--tokens-file", ids)
+
+    def test_errors(self):
+        self.bad(2, "nothing to decode", "logits", "-m", LLAMA)
+        self.bad(2, "--force is given 2 times", "logits", "-m", LLAMA, "--tokens", "1", "--force", "1", "--force", "2")
+        self.bad(1, "token id 288 is not in the vocabulary of 288", "logits", "-m", LLAMA, "--tokens", "1,288")
+        self.bad(1, "token id 2147483647", "logits", "-m", LLAMA, "--tokens", "4294967295")
+        self.bad(1, "--force: id 999", "logits", "-m", LLAMA, "--tokens", "1", "-n", "1", "--force", "999")
+        self.bad(1, "raise --ctx-size", "logits", "-m", LLAMA, "--tokens", "1,2,3", "-c", "2")
+        self.bad(1, "no tokens", "logits", "-m", LLAMA, "-p", "")
+
+
+class Run(CliTest):
+    GREEDY = ["--temp", "0", "--no-conversation", "-n", "24"]
+
+    def test_json_has_what_programs_read(self):
+        found = self.good_json("run", "-m", LLAMA, "-p", "hello", *self.GREEDY, *EXACT, "--json", "--ignore-eos")
+        self.assertEqual(found["prompt_tokens"], self.good_json("tokenize", "-m", LLAMA, "--json", "hello")["tokens"])
+        self.assertEqual(found["stop"], "limit")
+        self.assertEqual(len(found["tokens"]), 24)
+        timings = found["timings"]
+        self.assertEqual((timings["cache_n"], timings["prompt_n"], timings["predicted_n"]), (0, 3, 24))
+        for part in ("prompt", "predicted"):
+            for name in ("ms", "per_token_ms", "per_second"):
+                self.assertGreater(timings[f"{part}_{name}"], 0)
+        self.assertEqual(found["placement"]["split_mode"], "layer")
+        self.assertEqual(found["devices"][0]["name"], "cpu:0")
+        for name in ("weight_bytes", "kv_bytes", "scratch_bytes", "n_tiles", "budget_bytes"):
+            self.assertGreater(found["devices"][0][name], 0)
+        steps = self.good_json("logits", "-m", LLAMA, "--tokens", comma(found["prompt_tokens"]), "-n", "24", *EXACT)
+        if not any(t >= 284 for t in steps["greedy"]["tokens"]):  # no end token, which run was told to leave out
+            self.assertEqual(found["tokens"], steps["greedy"]["tokens"])
+
+    def test_streamed_text_is_the_text(self):
+        # Bytes drawn nearly at random: most of them begin or end in the middle of characters.
+        args = ["run", "-m", LLAMA, "-p", "x", "-no-cnv", "-n", "400", "--temp", "9", "--top-k", "0", "--top-p", "1",
+                "--min-p", "0", "--seed", "5", "--ignore-eos"]
+        streamed = self.good(*args)
+        found = self.good_json(*args, "--json")
+        self.assertEqual(len(found["tokens"]), 400)
+        self.assertEqual(found["seed"], 5)
+        self.assertEqual(streamed[-1:], b"\n")
+        exact = self.good("tokenize", "-m", LLAMA, "--detokenize", comma(t for t in found["tokens"] if t < 284))
+        self.assertTrue(exact.startswith(streamed[:-1]))
+        self.assertLess(len(exact) - len(streamed[:-1]), 4)  # a character left unfinished at the end
+        self.assertEqual(streamed, self.good(*args), "one seed, one text")
+
+    def test_ends_told(self):
+        done = run("run", "-m", LLAMA, "-p", "hello", *self.GREEDY)
+        message = done.stderr.decode()
+        for pattern in (r"loaded .*tiny-llama\.gguf \(llama", r"prompt +3 tokens", r"generation +\d+ tokens", "ended by: ",
+                        r"device +weights MiB +KV MiB +scratch MiB", r"cpu:0 +"):
+            self.assertRegex(message, pattern)
+
+    def test_prompt_from_file_and_pipe(self):
+        wanted = self.good("run", "-m", LLAMA, "-p", "hello", *self.GREEDY)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"hello\n")
+            file.flush()
+            self.assertEqual(self.good("run", "-m", LLAMA, "-f", file.name, *self.GREEDY), wanted)
+        self.assertEqual(self.good("run", "-m", LLAMA, *self.GREEDY, stdin=b"hello"), wanted)
+
+    def test_conversation_uses_the_template(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write("{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}<|im_end|>")
+            file.flush()
+            args = ["run", "-m", LLAMA, "-p", "a<|im_end|>", "-n", "0", "--json", "--chat-template-file", file.name]
+            ids = self.good_json(*args, "-sys", "be")["prompt_tokens"]
+            text = self.good("tokenize", "-m", LLAMA, "--detokenize", comma(ids)).decode()
+            self.assertEqual(text, "system=be;user=a<|im_end|>;<|im_end|>")
+            self.assertEqual(sum(t >= 284 for t in ids), 1, "what a user writes is never a special token")
+
+    def test_stop_words(self):
+        args = ["run", "-m", LLAMA, "-p", "hello", *self.GREEDY, "--ignore-eos", "--json"]
+        text = self.good_json(*args)["text"]
+        word = re.search("[ -~]{2}", text)[0]
+        found = self.good_json(*args, "--stop", "never to be seen", "--stop", word)
+        self.assertEqual((found["stop"], found["stop_word"]), ("word", word))
+        self.assertEqual(found["text"], text[:text.index(word)])
+
+    def test_two_devices_give_the_same_answer(self):
+        answers = {self.good("run", "-m", LLAMA, "-p", "hello", *self.GREEDY, "--cuts", "2", *flags)
+                   for flags in ([], ["--device", "cpu:0,cpu:1"], ["--device", "cpu:0,cpu:1", "-sm", "tensor"],
+                                 ["--device", "cpu:0,cpu:1", "-sm", "tensor", "-ts", "0,1"])}
+        self.assertEqual(len(answers), 1)
+
+    def test_context_full(self):
+        found = self.good_json("run", "-m", LLAMA, "-p", "hello", "-no-cnv", "-c", "32", "--ignore-eos", "--json")
+        self.assertEqual(found["stop"], "context_full")
+        self.bad(1, "the prompt has 40 tokens and the context holds 32.*raise --ctx-size", "run", "-m", LLAMA, "-p", "x" * 40,
+                 "-no-cnv", "-c", "32")
+
+    def test_familiar_flags_are_explained(self):
+        done = run("run", "-m", LLAMA, "-p", "x", "-n", "1", "-no-cnv", "-sm", "row", "-ngl", "99")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), "row is called tensor")
+        self.assertRegex(done.stderr.decode(), "-ngl has no effect.*--device")
+
+    def interrupted(self, *extra):
+        """The process after one Ctrl-C, sent once it generates."""
+        args = [PROGRAM, "run", "-m", LLAMA, "-p", "x", "-no-cnv", "-c", "1000000", "--ignore-eos", "--temp", "0", "-v", *extra]
+        with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            seen = b""
+            while b"the prompt has" not in seen:
+                line = process.stderr.readline()
+                self.assertTrue(line, seen.decode())
+                seen += line
+            process.send_signal(signal.SIGINT)
+            out, message = process.communicate(timeout=TIMEOUT_S)
+            return process.returncode, out, message.decode()
+
+    def test_ctrl_c_ends_a_generation_cleanly(self):
+        status, out, message = self.interrupted()
+        self.assertEqual(status, 0, message)
+        self.assertEqual(out[-1:], b"\n")
+        self.assertIn("ended by: cancelled", message)
+        status, out, message = self.interrupted("--json")
+        self.assertEqual(status, 0, message)
+        self.assertEqual(json.loads(out)["stop"], "cancelled")
+
+    def test_what_cannot_be_written_is_an_error(self):
+        if os.path.exists("/dev/full"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([PROGRAM, "run", "-m", LLAMA, "-p", "x", "-n", "4", "-no-cnv"], stdout=full,
+                                      stderr=subprocess.PIPE, timeout=TIMEOUT_S)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"cannot write to standard output", done.stderr)
+
+
+class Chat(CliTest):
+    ARGS = ["-n", "8", "--temp", "0", "--ignore-eos"]
+
+    def test_turns_reuse_what_the_context_holds(self):
+        for model in (LLAMA, GEMMA):
+            done = run("chat", "-m", model, *self.ARGS, stdin=b"hello\nand more\n/clear\n\nhello\n/exit\nnot reached\n")
+            message = done.stderr.decode()
+            self.assertEqual(done.returncode, 0, message)
+            speeds = re.findall(r"prompt +(\d+) tokens.*?tokens/s(?:, (\d+) more from the cache)?\n", message)
+            self.assertEqual(len(speeds), 3, message)
+            self.assertEqual(speeds[0], speeds[2])  # /clear: as in the beginning
+            self.assertGreater(int(speeds[1][1]), 10)
+            self.assertEqual(message.count("ended by: limit"), 3)
+
+    def test_first_answer_is_that_of_run(self):
+        chat = self.good("chat", "-m", LLAMA, *self.ARGS, "-sys", "be brief", stdin=b"hello")
+        self.assertEqual(chat, self.good("run", "-m", LLAMA, *self.ARGS, "-sys", "be brief", "-p", "hello", "-cnv"))
+
+    def test_a_full_context_is_an_error_in_a_pipe(self):
+        done = run("chat", "-m", LLAMA, *self.ARGS, "-c", "32", stdin=b"a long message that does not fit\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"raise --ctx-size", done.stderr)
+
+
+class Perplexity(CliTest):
+    def test_is_that_of_the_logits(self):
+        text = "".join(chr(97 + i * 7 % 26) for i in range(70))
+        found = self.good_json("perplexity", "-m", LLAMA, "-f", "-", "-c", "32", "--json", *EXACT, stdin=text.encode())
+        self.assertEqual((found["n_chunks"], found["n_scored"]), (2, 30))
+        surprise = 0.0
+        for chunk in (text[:32], text[32:64]):
+            logits = self.good_json("logits", "-m", LLAMA, "--tokens", comma(chunk.encode()), *EXACT)
+            surprise -= sum(p["next"] for p in logits["positions"][16:31])
+        self.assertAlmostEqual(math.log(found["ppl"]), surprise / 30, delta=1e-4)
+        self.assertEqual(found["running_ppl_by_chunk"][-1], found["ppl"])
+
+    def test_errors(self):
+        self.bad(1, "the text has 3 tokens and one chunk 512", "perplexity", "-m", LLAMA, "-f", "-", stdin=b"hello")
+        self.bad(2, "--file", "perplexity", "-m", LLAMA)
+
+
+class Information(CliTest):
+    def test_inspect_reads_every_file(self):
+        for file in sorted(TINY.glob("*.gguf")):
+            found = self.good_json("inspect", "-m", file, "--json")
+            self.assertEqual(found["bytes"], file.stat().st_size)
+            self.assertEqual(found["n_tensors"], len(found["tensors"]))
+            self.assertIn("general.architecture", found["metadata"])
+            self.assertIn(found["metadata"]["general.architecture"], self.good("inspect", "-m", file).decode())
+        found = self.good_json("inspect", "-m", LLAMA, "--json")
+        tokens = found["metadata"]["tokenizer.ggml.tokens"]
+        self.assertEqual((tokens["type"], tokens["count"], len(tokens["first"])), ("string", 288, 8))
+        embedding = next(t for t in found["tensors"] if t["name"] == "token_embd.weight")
+        self.assertEqual((embedding["type"], embedding["shape"], embedding["bytes"]), ("f32", [64, 288], 64 * 288 * 4))
+        self.assertRegex(self.good("inspect", "-m", LLAMA, "--tensors").decode(), r"'token_embd.weight' +f32 +64 x 288 +73728\n")
+
+    def test_devices_and_version(self):
+        self.assertEqual(self.good_json("devices", "--json")["devices"][0]["name"], "cpu:0")
+        self.assertIn("cpu:0", self.good("devices").decode())
+        version = self.good_json("version", "--json")
+        self.assertIn("portable", version["cpu_isas"])
+        self.assertIn("cpu-scalar", version["kernel_classes"])
+        self.assertEqual(self.good("--version"), self.good("version"))
+        self.assertIn(f"tessera {version['version']}\n", self.good("version").decode())
+
+    def test_help(self):
+        overview = self.good().decode()
+        self.assertEqual(overview, self.good("help").decode())
+        for command in ("run", "chat", "tokenize", "template", "logits", "perplexity", "inspect", "devices", "version"):
+            self.assertIn(f"  {command} ", overview)
+            self.assertIn(f"tessera {command}", self.good(command, "--help").decode())
+            self.assertEqual(self.good(command, "--help"), self.good("help", command))
+        self.assertEqual(self.good("help", "--markdown").decode(), (ROOT / "docs/flags.md").read_text(encoding="utf-8"))
+
+
+class Errors(CliTest):
+    def test_usage(self):
+        self.bad(2, 'unknown command "rum"; did you mean `tessera run`', "rum")
+        self.bad(2, "unknown flag --tmp; did you mean --temp", "run", "-m", LLAMA, "-p", "x", "--tmp", "0")
+        self.bad(2, "--model", "run", "-p", "x")
+        self.bad(2, "--prompt and --file", "run", "-m", LLAMA, "-p", "x", "-f", "y")
+        self.bad(2, "--top-k", "run", "-m", LLAMA, "-p", "x", "--top-k", "many")
+        self.bad(2, "--cuts", "run", "-m", LLAMA, "-p", "x", "--cuts", "9")
+        self.bad(2, 'unknown command "nonsense"', "help", "nonsense")
+
+    def test_models(self):
+        self.bad(1, "cannot open 'no/such.gguf': No such file", "run", "-m", "no/such.gguf", "-p", "x")
+        self.bad(1, "is a folder", "run", "-m", ROOT, "-p", "x")
+        self.bad(1, "not a GGUF file", "run", "-m", __file__, "-p", "x")
+        self.bad(1, "architecture 'mamba2' is not supported", "run", "-m", TINY / "tiny-mamba2.gguf", "-p", "x")
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(pathlib.Path(LLAMA).read_bytes()[:-1000])
+            file.flush()
+            self.bad(1, re.escape(file.name), "run", "-m", file.name, "-p", "x")
+
+    def test_placements(self):
+        self.bad(1, "does not fit: cpu:0 needs .* and has .*Lower --ctx-size", "run", "-m", LLAMA, "-p", "x",
+                 "--device-memory", "64K")
+        self.bad(1, "tpu", "run", "-m", LLAMA, "-p", "x", "--device", "tpu:0")
+        self.bad(1, "tensor-split", "run", "-m", LLAMA, "-p", "x", "-ts", "1,2,3")
+        self.bad(1, "--system-prompt needs", "run", "-m", LLAMA, "-p", "x", "-sys", "y", "-no-cnv")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-") and os.path.exists(sys.argv[1]):
+        PROGRAM = sys.argv.pop(1)
+    unittest.main()
