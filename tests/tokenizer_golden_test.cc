@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gguf/gguf.h"
+#include "runtime/vocab_loader.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
@@ -32,46 +33,6 @@ std::string unhex(const std::string& hex) {
     bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   }
   return bytes;
-}
-
-std::optional<int64_t> id_of(const Metadata& metadata, const std::string& key) {
-  const auto id = metadata.get_u32("tokenizer.ggml." + key);
-  return id.ok() ? std::optional<int64_t>(*id) : std::nullopt;
-}
-
-std::optional<bool> flag_of(const Metadata& metadata, const std::string& key) {
-  const auto flag = metadata.get_bool("tokenizer.ggml." + key);
-  return flag.ok() ? std::optional<bool>(*flag) : std::nullopt;
-}
-
-Vocab read_vocab(const Metadata& metadata) {
-  Vocab vocab;
-  vocab.model = *metadata.get_string("tokenizer.ggml.model");
-  vocab.pre = *metadata.get_string("tokenizer.ggml.pre", "");
-  vocab.model_name = *metadata.get_string("general.name", "");
-  if (const auto tokens = metadata.get_string_array("tokenizer.ggml.tokens"); tokens.ok()) {
-    vocab.tokens.assign(tokens->begin(), tokens->end());
-  }
-  if (const auto scores = metadata.get_f32_array("tokenizer.ggml.scores"); scores.ok()) {
-    vocab.scores = *scores;
-  }
-  if (const auto types = metadata.get_i32_array("tokenizer.ggml.token_type"); types.ok()) {
-    for (const int32_t type : *types) {
-      vocab.token_types.push_back(static_cast<TokenType>(type));
-    }
-  }
-  if (const auto merges = metadata.get_string_array("tokenizer.ggml.merges"); merges.ok()) {
-    vocab.merges.assign(merges->begin(), merges->end());
-  }
-  vocab.bos_id = id_of(metadata, "bos_token_id");
-  vocab.eos_id = id_of(metadata, "eos_token_id");
-  vocab.eot_id = id_of(metadata, "eot_token_id");
-  vocab.unk_id = id_of(metadata, "unknown_token_id");
-  vocab.pad_id = id_of(metadata, "padding_token_id");
-  vocab.add_bos = flag_of(metadata, "add_bos_token");
-  vocab.add_eos = flag_of(metadata, "add_eos_token");
-  vocab.add_space_prefix = flag_of(metadata, "add_space_prefix");
-  return vocab;
 }
 
 std::vector<std::string> golden_files() {
@@ -106,9 +67,10 @@ class TokenizerGolden : public testing::TestWithParam<std::string> {
     }
     auto file = GgufFile::open(model.string());
     ASSERT_TRUE(file.ok()) << file.status().message();
-    Vocab vocab = read_vocab(file->metadata());
-    byte_level_ = vocab.model == "gpt2";
-    auto made = Tokenizer::create(std::move(vocab), [](std::string_view warning) { FAIL() << warning; });
+    auto vocab = load_vocab(file->metadata());
+    ASSERT_TRUE(vocab.ok()) << vocab.status().message();
+    byte_level_ = vocab->model == "gpt2";
+    auto made = Tokenizer::create(std::move(vocab).value(), [](std::string_view warning) { FAIL() << warning; });
     ASSERT_TRUE(made.ok()) << made.status().message();
     tokenizer_ = std::move(made).value();
   }

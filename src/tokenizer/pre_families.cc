@@ -13,7 +13,6 @@ namespace {
 // Word rules of these families, in pieces. CONTRACTION: 's 't 'm 'd 're 've 'll in any (ASCII) case.
 #define CONTRACTION "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
 #define PUNCTUATION_AND_SPACE R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"
-#define GPT2_WORDS R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))"
 #define ASCII_PUNCTUATION R"([!-/:-@\[-`{-~])"
 // Letters except a-z, letters except A-Z: what "upper" and "lower" come to for tekken and gpt-4o.
 #define UPPERISH R"([^a-z\P{L}])"
@@ -23,7 +22,7 @@ namespace {
 #define LOWERISH_OR_MARK R"([^A-Z\p{N}\p{P}\p{S}\p{Z}\p{C}])"
 #define PREFIX R"([^\r\n\p{L}\p{N}]?)"
 
-constexpr std::string_view kGpt2 = GPT2_WORDS;
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
 constexpr std::string_view kDigit = R"(\p{N})";
 constexpr std::string_view kDigits3 = R"(\p{N}{1,3})";
 // Han as the reference lists it for kimi-k2: the unified ideographs, without their radicals and marks.
@@ -35,8 +34,8 @@ constexpr std::string_view kQwen2 = CONTRACTION "|" PREFIX R"(\p{L}+|\p{N})" PUN
 constexpr std::string_view kCjk = R"([\x{4E00}-\x{9FA5}\x{3040}-\x{30FF}]+)";
 // From U+0800 to the last ideograph and Hangul, without the white space that lies between.
 constexpr std::string_view kDeepseekCjk =
-    R"([\x{800}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{9FA5})"
-    R"(\x{AC00}-\x{D7FF}]+)";
+    R"([\x{800}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-)"
+    R"(\x{9FA5}\x{AC00}-\x{D7FF}]+)";
 constexpr std::string_view kDeepseek3 = ASCII_PUNCTUATION
     R"([A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kNotPunctuated = R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
@@ -68,11 +67,12 @@ constexpr std::string_view kGraniteEmbed = CASED_WORDS(
     UPPERISH_OR_MARK, LOWERISH_OR_MARK, "(?:" CONTRACTION ")?") R"(|\p{N}{1,3})" SLASH_PUNCTUATION_AND_SPACE;
 constexpr std::string_view kYoutuCjk =
     R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+)"
-    R"(|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+)"
+    R"(|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-)"
+    R"(\x{303F}\x{FE30}-\x{FE4F}]+)"
     R"(|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{30FF}]+)";
 constexpr std::string_view kAfmoeCjk =
-    R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{8C48}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{EFF})"
-    R"(\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{1100}-\x{11FF}]+)";
+    R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{8C48}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-)"
+    R"(\x{2FDF}\x{E40}-\x{EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{1100}-\x{11FF}]+)";
 constexpr std::string_view kJais2 = CONTRACTION
     "|" PREFIX R"(\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
     R"(|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S))"

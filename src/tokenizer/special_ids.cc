@@ -50,6 +50,8 @@ constexpr std::string_view kEndOfGeneration[] = {"<|eot_id|>",
 // Parts of gpt-oss's message format that a reader of raw text must see.
 constexpr std::string_view kAlwaysShown[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
 
+constexpr int64_t kNoneUnsigned = 0xFFFFFFFF;  // some files write -1, signed or not, for a token they do not have
+
 uint8_t attribute_of(TokenType type) {
   switch (type) {
     case TokenType::kNormal: return kAttrNormal;
@@ -111,7 +113,7 @@ class Resolver {
     if (id && in_range(*id)) {
       return static_cast<int32_t>(*id);
     }
-    if (id && warn_) {
+    if (id && *id != -1 && *id != kNoneUnsigned && warn_) {
       warn_(
           fmt::format("the {} token is {}, outside of the vocabulary of {}; ignored", role, *id, vocab_.tokens.size()));
     }

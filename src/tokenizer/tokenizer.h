@@ -34,7 +34,8 @@ enum class TokenType : int32_t {
 };
 
 /// A vocabulary as the file states it; empty or nullopt where the file says nothing. Field names follow the keys under
-/// `tokenizer.ggml.`; an id that is negative or not below tokens.size() is warned about and counts as absent.
+/// `tokenizer.ggml.`; an id that is negative or not below tokens.size() is warned about (-1 is not) and counts as
+/// absent.
 struct Vocab {
   std::string model;                   // "llama", "gpt2" or "gemma4"
   std::string pre;                     // family of the pre-tokenizer (gpt2 only)

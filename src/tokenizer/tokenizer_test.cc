@@ -121,6 +121,59 @@ TEST(TokenizerCreate, OneTokenOfEachModel) {
   }
 }
 
+TEST(TokenizerCreate, RandomVocabulariesDoNoHarm) {
+  const unsigned seed = 31;
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  const auto random_text = [&random](size_t longest) {
+    std::string text;
+    for (size_t n = random() % (longest + 1); n > 0; --n) {
+      const std::string parts[] = {"a", "b", "▁", " ", "Ġ", "é", "<0x41>", "<|im_end|>", "\n"};
+      text += random() % 6 == 0 ? std::string(1, static_cast<char>(random())) : parts[random() % std::size(parts)];
+    }
+    return text;
+  };
+  const auto random_id = [&random](size_t n) -> std::optional<int64_t> {
+    return random() % 2 == 0 ? std::nullopt : std::optional<int64_t>(static_cast<int64_t>(random() % (2 * n + 2)) - 1);
+  };
+  for (int round = 0; round < 600; ++round) {
+    Vocab vocab;
+    vocab.model = std::vector<std::string>{"llama", "gpt2", "gemma4"}[random() % 3];
+    vocab.pre = std::vector<std::string>{"", "gpt-2", "llama-bpe", "gemma4", "superbpe"}[random() % 5];
+    const size_t n = 1 + random() % 40;
+    for (size_t i = 0; i < n; ++i) {
+      vocab.tokens.push_back(random_text(4));
+      vocab.token_types.push_back(static_cast<TokenType>(static_cast<int>(random() % 9) - 1));
+      vocab.scores.push_back(static_cast<float>(random() % 5));
+      vocab.merges.push_back(random_text(2) + " " + random_text(2));
+    }
+    vocab.bos_id = random_id(n);
+    vocab.eos_id = random_id(n);
+    vocab.unk_id = random_id(n);
+    vocab.pad_id = random_id(n);
+    vocab.add_bos = random() % 2 == 0;
+    vocab.add_eos = random() % 2 == 0;
+    std::vector<std::string> warnings;
+    const auto tokenizer = make_tokenizer(std::move(vocab), &warnings);
+    for (int i = 0; i < 10; ++i) {
+      const std::string text = random_text(60);
+      const TextSpan spans[] = {{text, true}, {text, false}};
+      for (const auto& ids : {tokenizer->encode(text, {.parse_special = i % 2 == 0, .add_special = true}),
+                              tokenizer->encode(spans, true)}) {
+        StreamDecoder stream(*tokenizer, true);
+        std::string streamed;
+        for (const int32_t id : ids) {
+          ASSERT_GE(id, 0);
+          ASSERT_LT(id, tokenizer->n_vocab());
+          streamed += stream.push(id);
+        }
+        streamed += stream.flush();
+        ASSERT_EQ(streamed, tokenizer->decode(ids, kVerbatim));
+      }
+    }
+  }
+}
+
 // ---- byte pairs ----
 
 Vocab merging_vocab(std::string pre) {
@@ -231,7 +284,7 @@ TEST(PreTokenizer, LongRunsOfOneKind) {
                          "exaone-moe",  "ufakzeka",  "chameleon",    "seed-coder",
                          "gemma4"};
   for (const std::string name : names) {
-    const size_t n_bytes = name == "llama-bpe" || name == "deepseek-llm" ? 1'000'000 : 100'000;
+    const size_t n_bytes = name == "llama-bpe" || name == "deepseek-llm" ? 1'000'000 : 50'000;
     const auto pre = PreTokenizer::create(*find_pre_family(name));
     ASSERT_TRUE(pre.ok());
     for (const std::string unit :
@@ -252,7 +305,13 @@ TEST(PreTokenizer, LongRunsOfOneKind) {
 }
 
 TEST(TokenizerBpe, AMegabyteInOneWord) {
-  Vocab vocab = pair_vocab("gpt-2");
+  Vocab vocab = byte_vocab("gpt-2");
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) {
+      vocab.tokens.push_back({a, b});
+      vocab.merges.push_back({a, ' ', b});
+    }
+  }
   std::string run = "aa";  // and a ladder of merges over runs of one letter
   while (run.size() < 1024) {
     vocab.tokens.push_back(run + run);
@@ -263,7 +322,7 @@ TEST(TokenizerBpe, AMegabyteInOneWord) {
   const std::string same(1 << 20, 'a');
   EXPECT_EQ(tokenizer->encode(same).size(), 1024U);
   std::mt19937 random(5);
-  std::string letters(1'000'000, ' ');
+  std::string letters(300'000, ' ');
   for (char& c : letters) {
     c = static_cast<char>('a' + random() % 26);
   }
@@ -326,7 +385,8 @@ TEST(Tokenizer, EveryByteSurvives) {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   tokenizers.push_back(make_tokenizer(spm));
   for (const char* pre : {"default", "gpt-2", "llama-bpe", "qwen35", "deepseek-llm", "gpt-4o", "kimi-k2", "afmoe"}) {
-    Vocab vocab = pair_vocab(pre);
+    Vocab vocab = byte_vocab(pre, {"aĊ", "ÿÃ", "Ġa", "Ã©"});
+    vocab.merges = {"a Ċ", "ÿ Ã", "Ġ a", "Ã ©"};
     vocab.add_bos = false;
     tokenizers.push_back(make_tokenizer(std::move(vocab)));
   }
