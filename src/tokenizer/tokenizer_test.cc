@@ -294,7 +294,7 @@ TEST(PreTokenizer, LongRunsOfOneKind) {
       while (text.size() < n_bytes) {
         text += unit;
       }
-      text += "x";
+      text += "日x";
       std::vector<size_t> ends;
       pre->split(text, ends);
       ASSERT_FALSE(ends.empty());
