@@ -38,12 +38,15 @@ class ChatTemplate {
   /// Errors: kInvalidData with line number and text when the source is not valid Jinja or beyond the limits.
   static Result<ChatTemplate> parse(std::string source, std::string bos_token, std::string eos_token);
 
-  /// Renders the prompt for a chat-completion request body: `messages`, and optionally `tools`, `documents`,
-  /// `add_generation_prompt` (default true), `enable_thinking`, `reasoning_effort`, `chat_template_kwargs`.
-  /// The request is first rewritten as the reference server does (request_rewrite.h).
+  /// Renders the prompt for a chat-completion request body: `messages`, and optionally `tools`,
+  /// `add_generation_prompt` (default true), `continue_final_message`, `enable_thinking`, `reasoning_effort`, and
+  /// `chat_template_kwargs`, whose entries become variables. The request is first rewritten as the reference server
+  /// does (request_rewrite.h); a last assistant message is continued, so the prompt ends inside it.
+  /// A prompt may begin with bos_token: whoever adds BOS by the vocabulary's rule must not add it twice.
   /// Errors: kInvalidArgument: the request is malformed, or the template itself raised an error or failed on it (the
-  /// message has its text); servers answer 400. kInvalidData: a message of the request lacks a string role, which the
-  /// reference server answers with 500. kUnsupported: a limit of the interpreter was hit; the message names the limit.
+  /// message has its text); servers answer 400. kInvalidData: what the reference server answers with 500: a message
+  /// without a string role, malformed tools or tool calls, pictures and sound. kUnsupported: a limit of the interpreter
+  /// was hit; the message names the limit.
   Result<RenderedPrompt> render(std::string_view request_json) const;
 
   ChatTemplate(ChatTemplate&&) noexcept;

@@ -8,6 +8,7 @@
 #include "tokenizer/template/format.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/operators.h"
+#include "tokenizer/template/text_operations.h"
 #include "tokenizer/template/unicode.h"
 
 namespace tessera::jinja {
@@ -124,11 +125,7 @@ Status lay_out(Runtime& runtime, const Layout& layout, char default_align, std::
   TRY(runtime.charge_bytes(padding * layout.fill.size() + body.size()));
   const char align = layout.align != '\0' ? layout.align : default_align;
   const size_t left = align == '>' ? padding : align == '^' ? padding / 2 : 0;
-  const auto pad = [&](size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      out.append(layout.fill, false);
-    }
-  };
+  const auto pad = [&](size_t n) { out.append(repeat(Text(layout.fill, false), n)); };
   pad(left);
   out.append(sign, user);
   if (align == '=') {
@@ -220,7 +217,61 @@ struct PercentArgs {
     ++next;
     return args;
   }
+
+  /// The argument that `(name)` at `*pos` asks for; nullopt when there is no such part.
+  Result<std::optional<Value>> take_named(std::string_view text, size_t* pos) {
+    if (*pos >= text.size() || text[*pos] != '(') {
+      return std::optional<Value>();
+    }
+    const size_t close = text.find(')', *pos);
+    if (close == std::string_view::npos) {
+      return type_error("incomplete format key");
+    }
+    if (!args.is(Kind::kDict)) {
+      return type_error("format requires a mapping");
+    }
+    const std::string_view name = text.substr(*pos + 1, close - *pos - 1);
+    const Value* found = args.dict().find_text(name);
+    if (found == nullptr) {
+      return type_error(fmt::format("'{}'", name));
+    }
+    next = 1;
+    *pos = close + 1;
+    return std::optional<Value>(*found);
+  }
+
+  [[nodiscard]] bool all_used() const {
+    if (args.is(Kind::kTuple)) {
+      return next == args.items().size();
+    }
+    // Python does not insist that a value with subscripts is used, for it might have been meant as a mapping.
+    return next > 0 || args.is(Kind::kDict) || args.is(Kind::kList) || args.is(Kind::kRange) ||
+           args.is(Kind::kUndefined);
+  }
 };
+
+/// Reads flags, width, precision and type at `*pos`.
+Result<Layout> parse_percent_layout(Runtime& runtime, std::string_view text, size_t* pos) {
+  Layout layout;
+  for (; *pos < text.size() && std::string_view("-+ #0").find(text[*pos]) != std::string_view::npos; ++*pos) {
+    const char flag = text[*pos];
+    layout.align = flag == '-' ? '<' : layout.align;
+    layout.sign = flag == '+' || (flag == ' ' && layout.sign != '+') ? flag : layout.sign;
+    layout.alternate = layout.alternate || flag == '#';
+    layout.zero = layout.zero || flag == '0';
+  }
+  ASSIGN_OR_RETURN(layout.width, read_number(text, pos, runtime.limits().max_made_bytes));
+  if (*pos < text.size() && text[*pos] == '.') {
+    ++*pos;
+    ASSIGN_OR_RETURN(const size_t precision, read_number(text, pos, INT32_MAX));
+    layout.precision = static_cast<int>(precision);
+  }
+  if (*pos >= text.size()) {
+    return type_error("incomplete format");
+  }
+  layout.type = text[(*pos)++];
+  return layout;
+}
 
 Status append_percent_field(Runtime& runtime, const Value& value, Layout layout, Text& out) {
   const char type = layout.type;
@@ -462,40 +513,8 @@ Result<Value> percent_format(Runtime& runtime, const Text& format, const Value& 
       break;
     }
     TRY(runtime.charge_steps(1));
-    std::optional<Value> value;
-    if (pos < text.size() && text[pos] == '(') {
-      const size_t close = text.find(')', pos);
-      if (close == std::string_view::npos) {
-        return type_error("incomplete format key");
-      }
-      if (!args.is(Kind::kDict)) {
-        return type_error("format requires a mapping");
-      }
-      const Value* found = args.dict().find_text(text.substr(pos + 1, close - pos - 1));
-      if (found == nullptr) {
-        return type_error(fmt::format("'{}'", text.substr(pos + 1, close - pos - 1)));
-      }
-      value = *found;
-      arguments.next = 1;
-      pos = close + 1;
-    }
-    Layout layout;
-    for (; pos < text.size() && std::string_view("-+ #0").find(text[pos]) != std::string_view::npos; ++pos) {
-      layout.align = text[pos] == '-' ? '<' : layout.align;
-      layout.sign = text[pos] == '+' || (text[pos] == ' ' && layout.sign != '+') ? text[pos] : layout.sign;
-      layout.alternate = layout.alternate || text[pos] == '#';
-      layout.zero = layout.zero || text[pos] == '0';
-    }
-    ASSIGN_OR_RETURN(layout.width, read_number(text, &pos, runtime.limits().max_made_bytes));
-    if (pos < text.size() && text[pos] == '.') {
-      ++pos;
-      ASSIGN_OR_RETURN(const size_t precision, read_number(text, &pos, INT32_MAX));
-      layout.precision = static_cast<int>(precision);
-    }
-    if (pos >= text.size()) {
-      return type_error("incomplete format");
-    }
-    layout.type = text[pos++];
+    ASSIGN_OR_RETURN(std::optional<Value> value, arguments.take_named(text, &pos));
+    ASSIGN_OR_RETURN(const Layout layout, parse_percent_layout(runtime, text, &pos));
     if (layout.type == '%') {
       out.append(format, pos - 1, pos);
       continue;
@@ -505,12 +524,7 @@ Result<Value> percent_format(Runtime& runtime, const Text& format, const Value& 
     }
     TRY(append_percent_field(runtime, *value, layout, out));
   }
-  // Python does not insist that a value with subscripts is used, for it might have been meant as a mapping.
-  const bool may_be_mapping =
-      args.is(Kind::kDict) || args.is(Kind::kList) || args.is(Kind::kRange) || args.is(Kind::kUndefined);
-  const bool all_used =
-      args.is(Kind::kTuple) ? arguments.next == args.items().size() : arguments.next > 0 || may_be_mapping;
-  if (!all_used) {
+  if (!arguments.all_used()) {
     return type_error("not all arguments converted during string formatting");
   }
   return runtime.string(std::move(out));

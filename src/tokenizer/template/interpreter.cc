@@ -162,7 +162,10 @@ Result<std::vector<Value>> Interpreter::keep_matching(const Statement& statement
   Status status;
   for (Value& item : items) {
     scope_ = std::make_shared<Scope>(around);
-    status = assign(statement.target, item);
+    status = runtime_.charge_steps(1);
+    if (status.ok()) {
+      status = assign(statement.target, item);
+    }
     if (!status.ok()) {
       break;
     }
@@ -211,7 +214,10 @@ Status Interpreter::run_loop(const Statement& statement, std::vector<Value> item
     if (loop_symbol_ != kNoSymbol) {
       scope_->set(loop_symbol_, Value(Kind::kLoop, loop));
     }
-    status = assign(statement.target, loop->items[loop->index0]);
+    status = runtime_.charge_steps(1);
+    if (status.ok()) {
+      status = assign(statement.target, loop->items[loop->index0]);
+    }
     if (status.ok()) {
       status = run(statement.bodies[0]);
     }

@@ -129,7 +129,7 @@ Result<Value> real_binary(BinaryOp op, double a, double b, bool user) {
   return overflow();
 }
 
-Result<Value> repeat(Runtime& runtime, const Value& sequence, int64_t times) {
+Result<Value> repeat_value(Runtime& runtime, const Value& sequence, int64_t times) {
   const size_t n = times > 0 ? static_cast<size_t>(times) : 0;
   const size_t length = sequence.is(Kind::kString) ? sequence.text().size() : sequence.items().size() * sizeof(Value);
   const size_t limit = runtime.limits().max_made_bytes;
@@ -138,14 +138,7 @@ Result<Value> repeat(Runtime& runtime, const Value& sequence, int64_t times) {
   }
   TRY(runtime.charge_scan(n * length));
   if (sequence.is(Kind::kString)) {
-    Text text;
-    if (length != 0) {
-      text.reserve(n * length);
-      for (size_t i = 0; i < n; ++i) {
-        text.append(sequence.text());
-      }
-    }
-    return runtime.string(std::move(text));
+    return runtime.string(repeat(sequence.text(), n));
   }
   std::vector<Value> items;
   if (length != 0) {
@@ -350,10 +343,10 @@ Result<Value> binary(Runtime& runtime, BinaryOp op, const Value& left, const Val
         fmt::format("can only concatenate {} (not \"{}\") to {}", type_name(left), type_name(right), type_name(left)));
   }
   if (op == BinaryOp::kMultiply && left_sequence && right.is_integral()) {
-    return repeat(runtime, left, right.as_int());
+    return repeat_value(runtime, left, right.as_int());
   }
   if (op == BinaryOp::kMultiply && right_sequence && left.is_integral()) {
-    return repeat(runtime, right, left.as_int());
+    return repeat_value(runtime, right, left.as_int());
   }
   return unsupported_operands(op, left, right);
 }

@@ -5,7 +5,7 @@
 // wrapped into parts, as the template wants; `developer` is called `system`; a system message is folded into the next
 // message when the template ignores it; arguments of tool calls become objects where the template prints them well;
 // tools are reduced to name, description and parameters. All of it was measured on the reference server
-// (scripts/request_diff.py asks it again), which decides by trial renderings, and so does Capabilities here.
+// (scripts/request_golden.py asks it again), which decides by trial renderings, and so does Capabilities here.
 // Works on values of one Runtime; no state.
 
 #include <string>

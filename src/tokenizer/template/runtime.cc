@@ -8,6 +8,11 @@
 #include "tokenizer/template/unicode.h"
 
 namespace tessera::jinja {
+namespace {
+
+constexpr size_t kObjectOverhead = 48;  // the allocator's and the shared pointer's own bytes, about
+
+}  // namespace
 
 Status type_error(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
@@ -40,12 +45,12 @@ Status Runtime::charge_bytes(size_t n) {
 }
 
 Result<Value> Runtime::string(Text text) {
-  TRY(charge_bytes(text.size() + sizeof(TextObject)));
+  TRY(charge_bytes(text.size() + sizeof(TextObject) + kObjectOverhead));
   return Value(Kind::kString, std::make_shared<TextObject>(std::move(text)));
 }
 
 Result<Value> Runtime::sequence(Kind kind, std::vector<Value> items, bool from_user, std::string_view view_name) {
-  TRY(charge_bytes(items.size() * sizeof(Value) + sizeof(ListObject)));
+  TRY(charge_bytes(items.size() * sizeof(Value) + sizeof(ListObject) + kObjectOverhead));
   auto object = std::make_shared<ListObject>();
   for (const Value& item : items) {
     object->depth = std::max(object->depth, item.depth() + 1);
@@ -71,7 +76,7 @@ Result<Value> Runtime::view(std::string_view type_name, std::vector<Value> items
 }
 
 Result<Value> Runtime::iterator(std::vector<Value> items, bool from_user) {
-  TRY(charge_bytes(items.size() * sizeof(Value) + sizeof(IteratorObject)));
+  TRY(charge_bytes(items.size() * sizeof(Value) + sizeof(IteratorObject) + kObjectOverhead));
   auto object = std::make_shared<IteratorObject>();
   for (const Value& item : items) {
     object->depth = std::max(object->depth, item.depth() + 1);
@@ -127,7 +132,7 @@ Result<std::vector<Value>> Runtime::elements(const Value& iterable) {
       return items;
     case Kind::kRange: {
       const int64_t n = iterable.range().size();
-      TRY(charge_bytes(static_cast<size_t>(n) * sizeof(Value)));
+      TRY(charge_scan(static_cast<size_t>(n)));
       for (int64_t i = 0; i < n; ++i) {
         items.push_back(iterable.range().at(i));
       }

@@ -28,6 +28,8 @@ std::vector<Text> split(const Text& text, const Text* separator, int64_t max_spl
 std::vector<Text> split_lines(const Text& text, bool keep_ends);
 /// str.replace. Errors: kUnsupported when the result would exceed the byte limit.
 Result<Text> replace(Runtime& runtime, const Text& text, const Text& old, const Text& with, int64_t max_count);
+/// `text` written `n` times. REQUIRES: the caller has charged n * text.size() bytes.
+Text repeat(const Text& text, size_t n);
 /// `text` padded with `fill` to `width` code points; align is '<', '>' or '^'.
 Result<Text> pad(Runtime& runtime, const Text& text, int64_t width, char align, const Text& fill);
 /// A list value of texts.
