@@ -14,6 +14,8 @@ inline constexpr int kDirectTokens = 3;
 inline constexpr int kDirectGroups = 2;
 inline constexpr int kSlabTokens = 3;   // 3 x (2 integer + 2 float sums) of the 16 registers
 inline constexpr int kSlabOffset = 16;  // keeps sums of pairs within 16 bits
+inline constexpr int64_t kFloatRows = 4;
+inline constexpr int kFloatTileTokens = 1;
 
 struct Bytes {
   __m256i lo, hi;  // rows 0 - 7, 8 - 15

@@ -17,6 +17,9 @@ inline constexpr int kSlabTokens = 8;
 
 /// The offset that quants of fewer than 8 bits get in a slab, where they have one.
 inline constexpr int kSlabOffset = 128;
+/// Rows and tokens of a float product whose sums are in registers.
+inline constexpr int64_t kFloatRows = 4;
+inline constexpr int kFloatTileTokens = 2;
 
 /// A line: 16 rows x 4 columns of unsigned bytes.
 struct Bytes {
