@@ -433,7 +433,8 @@ void attention(void* launch_ptr, const void* raw_args, const LaunchSizes& sizes)
   const int64_t n_blocks = static_cast<int64_t>(
       div_up(static_cast<uint64_t>(n_rows), static_cast<uint64_t>(std::min(fair, kMaxAttentionRows))));
   AttentionScratch scratch;
-  std::memset(scratch.keys, 0, sizeof(scratch.keys));
+  // Places that no row sees are read, though never used: they must hold numbers that the program wrote.
+  std::memset(scratch.keys, 0, static_cast<size_t>(kPageTokens * padded_dim(args.format.k_dim)) * sizeof(float));
   // Later tokens see more keys, so threads take turns; the heads of one block of rows cost the same.
   for (int64_t item = launch.thread; item < n_blocks * n_kv_heads; item += launch.n_threads) {
     const int64_t block = item / n_kv_heads;

@@ -112,15 +112,19 @@ TEST_P(RmsNormTest, InPlaceOverOutputsQuantisesAsQuantizeWould) {
 
 TEST(RmsNorm, SumsInCanonicalOrder) {
   TestRandom random(3);
-  const int64_t width = 577;
-  GuardedRows x(random, 1, width, width);
-  GuardedRows y(1, width, width);
-  run_kernel(find_kernel({CpuKernelSet::kFast, CpuIsa::kPortable}, Op::kRmsNorm), make_args(x, {}, y, {width, 1}),
-             {1, 0, 1});
-  const float mean = dot_canonical(x.data(), x.data(), width) / static_cast<float>(width);
-  const float factor = 1.0F / std::sqrt(mean + 1e-5F);
-  for (int64_t i = 0; i < width; ++i) {
-    ASSERT_EQ(y.at(0, i), x.at(0, i) * factor);
+  const int n_rows = 64;  // a wrong order often rounds to the same root
+  for (const int64_t width : {577, 40}) {
+    GuardedRows x(random, n_rows, width, width);
+    GuardedRows y(n_rows, width, width);
+    run_kernel(find_kernel({CpuKernelSet::kFast, CpuIsa::kPortable}, Op::kRmsNorm), make_args(x, {}, y, {width, 1}),
+               {n_rows, 0, 1});
+    for (int64_t row = 0; row < n_rows; ++row) {
+      const float mean = dot_canonical(x.row(row), x.row(row), width) / static_cast<float>(width);
+      const float factor = 1.0F / std::sqrt(mean + 1e-5F);
+      for (int64_t i = 0; i < width; ++i) {
+        ASSERT_EQ(y.at(row, i), x.at(row, i) * factor);
+      }
+    }
   }
 }
 
