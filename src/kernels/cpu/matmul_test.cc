@@ -91,11 +91,15 @@ struct Input {
 
   Input(TestRandom& random, int64_t tokens, int64_t n_columns)
       : n_tokens(tokens), columns(n_columns), x(random, tokens, n_columns, n_columns + 5) {
-    if (columns % kQ8Block == 0) {
-      q8 = std::make_unique<GuardedBytes>(n_tokens * q8_row_bytes(columns));
-      const QuantizeArgs args = {x.data(), x.stride(), columns, q8->data(), false};
-      run_kernel(find_kernel(kPortableTable, Op::kQuantize), args, {static_cast<int32_t>(n_tokens), 0, 0});
+    quantize();
+  }
+  /// A copy of columns [begin, end).
+  Input(Input& from, int64_t begin, int64_t end)
+      : n_tokens(from.n_tokens), columns(end - begin), x(n_tokens, columns, columns + 1) {
+    for (int64_t t = 0; t < n_tokens; ++t) {
+      std::copy(from.x.row(t) + begin, from.x.row(t) + end, x.row(t));
     }
+    quantize();
   }
 
   [[nodiscard]] MatmulArgs args() {
@@ -103,6 +107,15 @@ struct Input {
   }
   [[nodiscard]] Q8Scale scale(int64_t t, int64_t b) const {
     return q8_scales(q8->data() + t * q8_row_bytes(columns), columns)[b];
+  }
+
+ private:
+  void quantize() {
+    if (columns % kQ8Block == 0) {
+      q8 = std::make_unique<GuardedBytes>(n_tokens * q8_row_bytes(columns));
+      const QuantizeArgs args = {x.data(), x.stride(), columns, q8->data(), false};
+      run_kernel(find_kernel(kPortableTable, Op::kQuantize), args, {static_cast<int32_t>(n_tokens), 0, 0});
+    }
   }
 };
 
@@ -187,6 +200,15 @@ TEST_P(MatmulTest, EveryDtypeAndShape) {
   }
 }
 
+/// Enough rows for every way of handing out groups.
+TEST_P(MatmulTest, ManyRows) {
+  for (const DType dtype : {DType::kQ4_1, DType::kQ5_0, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kF16}) {
+    for (const int64_t n_tokens : {1, 9}) {
+      check_case(GetParam(), 50, dtype, 576, 256, n_tokens);
+    }
+  }
+}
+
 TEST_P(MatmulTest, NoTokensWriteNothing) {
   TestRandom random(7);
   const Weight weight(random, DType::kQ4_1, 33, 64);
@@ -240,7 +262,7 @@ TEST_P(MatmulTest, TokensAreIndependent) {
   }
 }
 
-/// Runs panels as one launch and each alone; checks equal bits. Returns the results of the joint launch.
+/// Runs panels as one launch, and each alone on a copy of its columns; checks equal bits.
 void check_panels(const CpuTable& table, const std::vector<PackedPanel>& panels, Input& input, int n_threads) {
   std::vector<GuardedRows> together;
   for (const PackedPanel& panel : panels) {
@@ -253,8 +275,12 @@ void check_panels(const CpuTable& table, const std::vector<PackedPanel>& panels,
   }
   run_kernel(find_kernel(table, Op::kMatmul), args, sizes, n_threads);
   for (size_t i = 0; i < panels.size(); ++i) {
-    GuardedRows alone(input.n_tokens, panels[i].weight.rows, panels[i].weight.rows + 1);
-    args.panels = {panels[i].panel(alone)};
+    const PackedPanel& panel = panels[i];
+    GuardedRows alone(input.n_tokens, panel.weight.rows, panel.weight.rows + 1);
+    Input part(input, panel.column_begin, panel.column_begin + panel.columns);
+    args = part.args();
+    args.panels = {panel.panel(alone)};
+    args.panels[0].column_begin = 0;
     run_kernel(find_kernel(table, Op::kMatmul), args, sizes, 1);
     EXPECT_TRUE(together[i] == alone) << dtype_name(panels[i].weight.dtype) << " panel " << i << " of " << panels.size()
                                       << ", tokens " << input.n_tokens << ", threads " << n_threads;
@@ -314,11 +340,10 @@ TEST_P(MatmulTest, PackedRowsOfAPrefixAreAPrefix) {
     GuardedBytes prefix(size);
     layout.pack(info.dtype, columns, rows, prefix.data());
     EXPECT_EQ(std::memcmp(prefix.data(), all.bytes->data(), static_cast<size_t>(size)), 0) << info.name;
-    EXPECT_EQ(size % 64 == 0 || layout.row_group == 1, true) << info.name;
+    EXPECT_TRUE(size % 64 == 0 || layout.row_group == 1) << info.name;
   }
 }
 
-/// A weight of ones and unit activations: what the formulas give by hand.
 TEST_P(MatmulTest, FloatSumsFollowTheCanonicalOrder) {
   if (is_scalar()) {
     GTEST_SKIP() << "the scalar set sums in double";
