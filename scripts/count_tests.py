@@ -2,6 +2,7 @@
 """Counts single test cases after a ctest run: `PASSED FAILED SKIPPED` on stdout, what failed on stderr.
 
   count_tests.py BUILD_FOLDER JUNIT_FILE XML_FOLDER
+  count_tests.py --unittest LOG     the same of a log of Python's unittest
   count_tests.py --self-test
 
 JUNIT_FILE: ctest's --output-junit, one entry per test program. XML_FOLDER: what GTEST_OUTPUT=xml:FOLDER/ collected, the
@@ -71,6 +72,18 @@ def count(outcomes, programs, xml_folder):
     return total, messages
 
 
+def count_unittest(log):
+    """[passed, failed, skipped] of what unittest printed; one failure when it never came to its summary."""
+    ran = re.findall(r"^Ran (\d+) tests? in ", log, re.MULTILINE)
+    verdict = re.findall(r"^(?:OK|FAILED)(?: \((.*)\))?$", log, re.MULTILINE)
+    if not ran or not verdict:
+        return [0, 1, 0]
+    named = dict(part.split("=") for part in verdict[-1].split(", ") if part)
+    failed = sum(int(named.get(key, 0)) for key in ("failures", "errors", "unexpected successes"))
+    skipped = int(named.get("skipped", 0))
+    return [max(0, int(ran[-1]) - failed - skipped), failed, skipped]
+
+
 def self_test():
     def gtest(cases):
         return "<testsuites><testsuite name='S'>" + "".join(
@@ -111,13 +124,23 @@ def self_test():
         if found != expected:
             failed += 1
             print(f"ctest's report: expected {expected}, found {found}")
-    print(f"count_tests self-test: {len(samples) + 1 - failed} passed, {failed} failed")
+    logs = [("..\nRan 2 tests in 0.1s\n\nOK\n", [2, 0, 0]), ("Ran 1 test in 3s\n\nOK (skipped=1)\n", [0, 0, 1]),
+            ("Ran 9 tests in 3s\n\nFAILED (failures=2, errors=1, skipped=1)\n", [5, 3, 1]),
+            ("Traceback\n", [0, 1, 0]), ("Ran 4 tests in 1s\n", [0, 1, 0])]
+    for log, expected in logs:
+        if count_unittest(log) != expected:
+            failed += 1
+            print(f"{log!r}: expected {expected}, found {count_unittest(log)}")
+    print(f"count_tests self-test: {len(samples) + 1 + len(logs) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
+    if sys.argv[1:2] == ["--unittest"]:
+        print(*count_unittest(pathlib.Path(sys.argv[2]).read_text(encoding="utf-8", errors="replace")))
+        return 0
     build, junit, xml_folder = map(pathlib.Path, sys.argv[1:])
     listing = json.loads(subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True,
                                         capture_output=True, text=True).stdout)

@@ -25,11 +25,13 @@ mkdir -p "$logs"
 n_passed=0 n_failed=0 n_skipped=0
 SECONDS=0
 
+log_of() { printf '%s/%s.log' "$logs" "$(printf '%s' "$1" | tr -c 'A-Za-z0-9' _)"; }
+
 # step TITLE COMMAND...: runs it with its output in a log; prints the time, and the end of the log on failure.
 step() {
     local title=$1 log began=$SECONDS status=0
     shift
-    log=$logs/$(printf '%s' "$title" | tr -c 'A-Za-z0-9\n' _).log
+    log=$(log_of "$title")
     printf '%-58s ' "$title"
     "$@" >"$log" 2>&1 </dev/null || status=$?
     if [ $status -eq 0 ]; then
@@ -51,7 +53,29 @@ need() {
     step "$@" || { n_failed=$((n_failed + 1)); return 1; }
 }
 
-build() { cmake --preset "$1" && cmake --build --preset "$1"; }
+build() {
+    cmake --preset "$1" && cmake --build --preset "$1" || return 1
+    [ "$1" != release ] || ln -sfn release/tessera build/tessera
+}
+
+# add_counts TITLE STATUS "PASSED FAILED SKIPPED": adds to the totals. STATUS: of the program that was counted.
+add_counts() {
+    local title=$1 status=$2 counts
+    read -r -a counts <<<"$3"
+    if [ "$status" -ne 0 ] && [ "${counts[1]}" -eq 0 ]; then
+        say "$title: failed although no case did"
+        counts[1]=1
+    fi
+    n_passed=$((n_passed + counts[0])) n_failed=$((n_failed + counts[1])) n_skipped=$((n_skipped + counts[2]))
+    printf '    %d passed, %d failed, %d skipped\n' "${counts[@]}"
+}
+
+# unittest TITLE COMMAND...: a program of Python's unittest, each case counted.
+unittest() {
+    local status=0
+    step "$@" || status=$?
+    add_counts "$1" $status "$("$python" scripts/count_tests.py --unittest "$(log_of "$1")")"
+}
 
 # run_ctest PRESET: the test programs of a build, each case counted.
 run_ctest() {
@@ -61,13 +85,7 @@ run_ctest() {
     GTEST_OUTPUT="xml:$results/" step "$preset: test programs" ctest --test-dir "build/$preset" --timeout 900 \
         --output-on-failure --no-tests=error -j "$(nproc)" --output-junit "$results.junit.xml" || status=$?
     if counts=$("$python" scripts/count_tests.py "build/$preset" "$results.junit.xml" "$results"); then
-        read -r -a counts <<<"$counts"
-        n_passed=$((n_passed + counts[0])) n_failed=$((n_failed + counts[1])) n_skipped=$((n_skipped + counts[2]))
-        if [ $status -ne 0 ] && [ "${counts[1]}" -eq 0 ]; then
-            say "ctest failed although no case did"
-            n_failed=$((n_failed + 1))
-        fi
-        printf '    %s: %d passed, %d failed, %d skipped\n' "$preset" "${counts[@]}"
+        add_counts "$preset: test programs" $status "$counts"
     else
         say "cannot count the cases of the $preset build"
         n_failed=$((n_failed + 1))
@@ -89,8 +107,10 @@ flags_page_is_current() { diff -u docs/flags.md <(build/release/tessera help --m
 for preset in "${presets[@]}"; do
     need "$preset: build" build "$preset" || continue
     run_ctest "$preset"
-    check "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
+    unittest "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
     if [ "$preset" = release ]; then
+        check "chat templates: 1,000 random ones, as Jinja2 has them" "$python" scripts/template_diff.py \
+            random 1000 --seed 1 --test build/release/tokenizer_test
         check "docs/flags.md is what the flag table says" flags_page_is_current
     fi
 done
