@@ -113,7 +113,7 @@ class ModelLoader {
     devices.budget_bytes = options_.device_memory;
     devices.n_threads = options_.n_threads;
     devices.cpu_kernel_class = kernels_->kernel_class();
-    ASSIGN_OR_RETURN(model_->devices, open_devices(devices));
+    ASSIGN_OR_RETURN(model_->devices, options_.open_devices ? options_.open_devices(devices) : open_devices(devices));
     if (model_->n_devices() > kMaxMaskDevices) {
       return {ErrorCode::kInvalidArgument,
               fmt::format("--device names {} devices; at most {} work together", model_->n_devices(), kMaxMaskDevices)};

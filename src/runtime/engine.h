@@ -29,6 +29,11 @@ struct ContextOptions {
   DType v_type = DType::kF16;
 };
 
+struct DeviceOptions;
+struct DeviceSet;
+/// Opens the devices that options ask for (device/registry.h), in their order.
+using DeviceOpener = std::function<Result<DeviceSet>(const DeviceOptions& options)>;
+
 struct ModelOptions {
   std::string path;
   std::vector<std::string> devices;        // of --device; empty: cpu:0
@@ -41,6 +46,7 @@ struct ModelOptions {
   int n_cuts = 0;                          // 0: from devices and shares
   bool vocab_only = false;                 // tokenizer and template only, required; no device is opened
   ContextOptions context;                  // what will be opened: the budget check counts it
+  DeviceOpener open_devices;               // for tests, which decorate devices; empty: the registry opens `devices`
 };
 
 /// What people and tests ask about a loaded model.
