@@ -69,12 +69,13 @@ class Context::Impl {
     for (const auto& piece : pieces) {
       const Status status = run_piece(piece, pieces.size() == 1);
       if (!status.ok()) {
+        n_outputs_ = 0;
         return roll_back(lengths, status);
       }
     }
-    TRY(drain());
-    n_outputs_ = n_wanted;
-    return {};
+    const Status drained = drain();
+    n_outputs_ = drained.ok() ? n_wanted : 0;
+    return drained;
   }
 
   std::span<const float> logits(int64_t i) const {
@@ -328,7 +329,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
     return Status(ErrorCode::kInvalidArgument, "the model was opened for its vocabulary only");
   }
   ContextOptions full = options;
-  full.n_ctx = full.n_ctx > 0 ? full.n_ctx : std::max<int64_t>(state.definition.info.n_ctx_train, 1);
+  full.n_ctx = full.n_ctx != 0 ? full.n_ctx : std::max<int64_t>(state.definition.info.n_ctx_train, 1);
   ASSIGN_OR_RETURN(ContextSizes sizes, context_sizes(state, full));
   KvCacheConfig config;
   for (size_t c = 0; c < state.kv_classes.windows.size(); ++c) {

@@ -119,7 +119,7 @@ class ModelLoader {
               fmt::format("--device names {} devices; at most {} work together", model_->n_devices(), kMaxMaskDevices)};
     }
     for (const auto& device : model_->devices.devices) {
-      if (!device->info().computes) {
+      if (!device->info().computes || device->info().kernel_class != kernels_->kernel_class()) {
         return {ErrorCode::kUnsupported,
                 fmt::format("device {} computes nothing; it serves planning only. Use --device cpu:0", device->info().name)};
       }
@@ -220,7 +220,7 @@ class ModelLoader {
   Status reserve() {
     ModelState& m = *model_;
     ContextOptions context = options_.context;
-    context.n_ctx = context.n_ctx > 0 ? context.n_ctx : std::max<int64_t>(m.definition.info.n_ctx_train, 1);
+    context.n_ctx = context.n_ctx != 0 ? context.n_ctx : std::max<int64_t>(m.definition.info.n_ctx_train, 1);
     ASSIGN_OR_RETURN(const ContextSizes sizes, context_sizes(m, context));
     ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m, context, sizes));
     TRY(check_fit(m, needs));

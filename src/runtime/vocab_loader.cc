@@ -38,6 +38,9 @@ Result<Vocab> load_vocab(const Metadata& meta) {
     return Status(ErrorCode::kUnsupported, "the file has no vocabulary (key tokenizer.ggml.model is missing)");
   }
   ASSIGN_OR_RETURN(const std::string_view model, meta.get_string(key("model")));
+  if (model == "no_vocab") {
+    return Status(ErrorCode::kUnsupported, "the file has no vocabulary (tokenizer.ggml.model is no_vocab)");
+  }
   ASSIGN_OR_RETURN(const std::string_view pre, meta.get_string(key("pre"), ""));
   ASSIGN_OR_RETURN(const std::string_view name, meta.get_string("general.name", ""));
   vocab.model = model;
