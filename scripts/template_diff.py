@@ -92,10 +92,10 @@ def record():
 class Generator:
     """Random small templates whose printed results do not depend on memory addresses or hash order."""
 
-    NAMES = ["made", "text", "empty", "number", "negative", "real", "flag", "nothing", "missing", "items", "words", "nested",
+    NAMES = ["made", "text", "wide", "empty", "number", "negative", "real", "flag", "nothing", "missing", "items", "words", "nested",
              "mapping", "messages"]
     VARIABLES = {
-        "text": "Hello, wide World", "empty": "", "number": 7, "negative": -3, "real": 2.5, "flag": True, "nothing": None,
+        "text": "Hello, wide World", "wide": "é日本 naïve ÀB", "empty": "", "number": 7, "negative": -3, "real": 2.5, "flag": True, "nothing": None,
         "items": [3, 1, 2, 1], "words": ["beta", "Alpha", "gamma", ""], "nested": [[1, "a"], [2, "b"], []],
         "mapping": {"b": 1, "a": "x", "c": [1, {"k": None}], "B": 0.5},
         "messages": [{"role": "system", "content": " Be brief. "}, {"role": "user", "content": "Hi\nthere <é> 'q' \"d\""},
@@ -146,7 +146,7 @@ class Generator:
             lambda: f"range({self.random.randint(-1, 6)})", lambda: f"range({self.random.randint(0, 9)}, {self.random.randint(0, 9)}, {self.pick([1, 2, -1, -3])})"])()
 
     TYPED = {  # expressions that mostly succeed: name of a type, ways to make one; capitals stand for sub-expressions
-        "S": ["text", "'%s'", "S|upper", "S|trim", "S.strip()", "S ~ N", "S + S", "S[1:]", "S[::-1]", "S[:-1]", "S|replace('l', S)", "S * 2",
+        "S": ["text", "wide", "'%s'", "S|upper", "S|trim", "S.strip()", "S ~ N", "S + S", "S[1:]", "S[::-1]", "S[:-1]", "S|replace('l', S)", "S * 2",
               "L|join(S)", "N|string", "L|tojson", "M|tojson(indent=2)", "S.split(S)|first", "S|default(S)", "(S if B else S)", "S|title",
               "S.format(S)", "'%s' % N", "S|indent(3, true)", "M|string", "L|string", "F|string", "S|truncate(9)", "S.replace('e', S)",
               "S.join(['p', 'q'])", "messages[1].content", "S|capitalize", "S.rsplit('l', 1)[0]", "S.removeprefix('He')", "S|center(9)",

@@ -24,7 +24,7 @@ class Prober {
   }
 
   /// The output for `messages`, given as JSON.
-  Result<Text> render(const std::string& messages, bool add_generation_prompt = false) const {
+  Result<Text> render(const std::string& messages) const {
     return parsed_.render(
         [&](Runtime& runtime) -> Result<Variables> {
           Variables variables;
@@ -35,9 +35,6 @@ class Prober {
           ASSIGN_OR_RETURN(Value list, parse_json(runtime, messages, true));
           variables.emplace_back("messages", std::move(list));
           variables.emplace_back("enable_thinking", Value::boolean(true));
-          if (add_generation_prompt) {
-            variables.emplace_back("add_generation_prompt", Value::boolean(true));
-          }
           return variables;
         },
         options_);
@@ -93,6 +90,28 @@ bool takes_object_arguments(const Prober& prober, const std::string& user, const
   return false;
 }
 
+/// Families whose templates do not show how they mark reasoning: what the reference server writes for them.
+struct Family {
+  std::string_view sign;  // in the template's source
+  std::string_view begin;
+  std::string_view end;
+};
+constexpr Family kChannels = {"<|channel|>", "<|channel|>analysis<|message|>",
+                              "<|end|><|start|>assistant<|channel|>final<|message|>"};
+constexpr Family kThoughtChannel = {"<|tool_call>", "<|channel>thought\n", "<channel|>"};
+
+/// Whether `source` is of the family; then also fills in its reasoning marks.
+bool apply_family(std::string_view source, const Family& family, Capabilities& capabilities) {
+  if (source.find(family.sign) == std::string_view::npos) {
+    return false;
+  }
+  capabilities.reasoning = true;
+  capabilities.reasoning_after_prompt = true;
+  capabilities.reasoning_begin = Text(std::string(family.begin), false);
+  capabilities.reasoning_end = Text(std::string(family.end), false);
+  return true;
+}
+
 void probe_reasoning(const Prober& prober, const std::string& user, const std::string& content,
                      Capabilities& capabilities) {
   const Result<Text> before = prober.render("[" + user + "]");
@@ -120,7 +139,6 @@ Capabilities probe_capabilities(const Template& parsed, std::string_view source,
                                 const RuntimeOptions& options) {
   const Prober prober(parsed, constants, options);
   Capabilities capabilities;
-  capabilities.developer_role = source.find("<|channel|>") != std::string_view::npos;
   const auto message = [](std::string_view role, const std::string& content) {
     return R"({"role":)" + quoted(role) + R"(,"content":)" + content + "}";
   };
@@ -131,7 +149,10 @@ Capabilities probe_capabilities(const Template& parsed, std::string_view source,
   const std::string user = message("user", content("u"));
   capabilities.system_role = prober.prints("[" + message("system", content(kMark)) + "," + user + "]", kMark);
   capabilities.object_arguments = takes_object_arguments(prober, user, content(""));
-  probe_reasoning(prober, user, content(kMark), capabilities);
+  capabilities.channels = apply_family(source, kChannels, capabilities);
+  if (!capabilities.channels && !apply_family(source, kThoughtChannel, capabilities)) {
+    probe_reasoning(prober, user, content(kMark), capabilities);
+  }
   return capabilities;
 }
 

@@ -39,6 +39,34 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+/// Opens the assistant's turn with the generation prompt and writes into it what the request wants continued.
+void append_continuation(jinja::Text& text, const jinja::Text& generation_prompt,
+                         const jinja::Continuation& continuation, const jinja::Capabilities& capabilities) {
+  const jinja::Text& begin = capabilities.reasoning_begin;
+  if (!capabilities.reasoning) {
+    text.append(generation_prompt);
+    text.append(continuation.content);
+    return;
+  }
+  if (capabilities.reasoning_after_prompt) {  // unless the prompt itself, with thinking off, opens the reasoning
+    text.append(generation_prompt, 0,
+                std::min(generation_prompt.bytes().find(begin.bytes()), generation_prompt.size()));
+    text.append(begin);
+  } else {  // the turn opens as the prompt does; a line break between that and the reasoning's mark is left out
+    size_t mark = common_prefix(generation_prompt.view(), begin.view());
+    text.append(begin, 0, mark);
+    while (mark < begin.size() && begin.bytes()[mark] == '\n') {
+      ++mark;
+    }
+    text.append(begin, mark, begin.size());
+  }
+  text.append(continuation.reasoning);
+  if (!continuation.content.empty()) {
+    text.append(capabilities.reasoning_end);
+    text.append(continuation.content);
+  }
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
@@ -94,20 +122,12 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string bos_tok
 Result<RenderedPrompt> ChatTemplate::render(std::string_view request_json) const {
   jinja::Continuation continuation;
   ASSIGN_OR_RETURN(jinja::Text text, impl_->render(request_json, false, &continuation));
-  const bool continues = !continuation.content.empty() || !continuation.reasoning.empty();
-  if (continues && impl_->capabilities.reasoning) {
-    text.append(impl_->capabilities.reasoning_begin);
-    text.append(continuation.reasoning);
-    if (!continuation.content.empty()) {
-      text.append(impl_->capabilities.reasoning_end);
-      text.append(continuation.content);
-    }
-  } else if (continues) {
+  if (!continuation.content.empty() || !continuation.reasoning.empty()) {
     // What the template adds to make the assistant speak: where the output with the generation prompt departs.
-    ASSIGN_OR_RETURN(const jinja::Text prompted, impl_->render(request_json, true, &continuation));
+    jinja::Continuation same_again;
+    ASSIGN_OR_RETURN(const jinja::Text prompted, impl_->render(request_json, true, &same_again));
     const size_t same = common_prefix(text.view(), prompted.view());
-    text.append(prompted, same, prompted.size());
-    text.append(continuation.content);
+    append_continuation(text, prompted.slice(same, prompted.size()), continuation, impl_->capabilities);
   }
   RenderedPrompt prompt;
   prompt.text = text.bytes();

@@ -148,6 +148,14 @@ TEST(JinjaLimits, EndWithTheLimitsName) {
   }
 }
 
+TEST(JinjaLimits, CountAnEmptyLoop) {
+  RuntimeOptions small;
+  small.limits.max_steps = 5000;
+  EXPECT_TRUE(render("{% for i in range(2000) %}{% endfor %}", small).ok());
+  EXPECT_FALSE(render("{% for i in range(9000) %}{% endfor %}", small).ok());
+  EXPECT_FALSE(render("{% for i in range(9000) if false %}{% endfor %}", small).ok());
+}
+
 TEST(JinjaLimits, NestingIsRefusedByTheParserAndLongChainsAreNot) {
   for (const auto& [open, close] : {std::pair<std::string, std::string>{"(", ")"},
                                     {"[", "]"},

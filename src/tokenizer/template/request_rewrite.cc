@@ -1,5 +1,7 @@
 #include "tokenizer/template/request_rewrite.h"
 
+#include <algorithm>
+
 #include "fmt/format.h"
 
 #include "tokenizer/template/format.h"
@@ -192,6 +194,20 @@ class Rewriter {
     return {};
   }
 
+  /// The gpt-oss family reads reasoning from `thinking`, and a call with reasoning has no content besides.
+  static void move_reasoning_to_channel(Fields& fields) {
+    const auto at = [&fields](std::string_view name) {
+      return std::find_if(fields.begin(), fields.end(), [name](const auto& field) { return field.first == name; });
+    };
+    if (at("reasoning_content") == fields.end()) {
+      return;
+    }
+    fields.emplace_back("thinking", at("reasoning_content")->second);
+    if (at("tool_calls") != fields.end()) {
+      fields.erase(at("content"));
+    }
+  }
+
   Result<Value> message(const Value& given) {
     const Value* role = find(given, "role");
     if (role == nullptr || !role->is(Kind::kString)) {
@@ -199,7 +215,7 @@ class Rewriter {
     }
     Fields fields;
     fields.emplace_back("role", *role);
-    if (!capabilities_.developer_role && is_text(role, "developer")) {
+    if (!capabilities_.channels && is_text(role, "developer")) {
       ASSIGN_OR_RETURN(fields.back().second, text("system"));
     }
     ASSIGN_OR_RETURN(Value content, content_for_template(find(given, "content")));
@@ -222,6 +238,9 @@ class Rewriter {
     }
     TRY(copy_text(given, "name", fields));
     TRY(copy_text(given, "tool_call_id", fields));
+    if (capabilities_.channels) {
+      move_reasoning_to_channel(fields);
+    }
     return object(std::move(fields));
   }
 
@@ -232,7 +251,7 @@ class Rewriter {
     }
     const Value system_content = *find(messages[0], "content");
     messages.erase(messages.begin());
-    if (messages.empty()) {
+    if (messages.empty() || find(messages[0], "content") == nullptr) {
       return {};
     }
     const Value next = messages[0];

@@ -22,10 +22,11 @@ struct Capabilities {
   bool string_content = true;     // prints content that is a string
   bool typed_content = false;     // prints the text parts of content that is a list
   bool object_arguments = false;  // prints the arguments of a tool call given as an object, not in Python's notation
-  bool developer_role = false;    // knows the role `developer` (the gpt-oss family)
-  bool reasoning = false;         // prints `reasoning_content` before the content of the last assistant message
-  Text reasoning_begin;           // what precedes the reasoning, from the start of the assistant's turn
-  Text reasoning_end;             // what stands between reasoning and content
+  bool channels = false;          // the gpt-oss family: knows the role `developer`, reads reasoning from `thinking`
+  bool reasoning = false;         // prints the reasoning of an assistant message before its content
+  bool reasoning_after_prompt = false;  // reasoning_begin follows the generation prompt, else it starts the turn
+  Text reasoning_begin;                 // what stands before the reasoning
+  Text reasoning_end;                   // what stands between reasoning and content
 };
 
 /// The last assistant message when the prompt is to end inside it.

@@ -233,9 +233,9 @@ Result<Text> replace(Runtime& runtime, const Text& text, const Text& old, const 
 Text repeat(const Text& text, size_t n) {
   Text result;
   if (text.uniform()) {  // by far the most frequent case, and possibly a hundred million times one blank
-    std::string bytes;
+    std::string bytes(text.size() == 1 ? n : 0, text.empty() ? ' ' : text.bytes()[0]);
     bytes.reserve(n * text.size());
-    for (size_t i = 0; i < n && !text.empty(); ++i) {
+    for (size_t i = 0; i < n && text.size() > 1; ++i) {
       bytes += text.bytes();
     }
     return {std::move(bytes), text.from_user_at(0)};
