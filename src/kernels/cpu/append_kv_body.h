@@ -36,7 +36,7 @@ inline void write_cache_row(DType dtype, const float* src, std::byte* dst, int64
   }
 }
 
-void append_kv(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+void append_kv(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const AppendKvArgs*>(raw_args);
   const KvFormat& format = args.format;
   const auto k_row = static_cast<int64_t>(row_bytes(format.k_type, static_cast<uint64_t>(format.k_dim)));

@@ -416,6 +416,7 @@ inline void attend_rows(const AttentionArgs& args, const KvPanel& panel, int64_t
   }
 }
 
+// NOLINTNEXTLINE(misc-definitions-in-headers)
 void attention(void* launch_ptr, const void* raw_args, const LaunchSizes& sizes) {
   const auto& args = *static_cast<const AttentionArgs*>(raw_args);
   CHECK(args.format.k_dim <= kAttentionMaxDim && args.format.v_dim <= kAttentionMaxDim);

@@ -21,6 +21,7 @@ struct Case {
   float softcap = 0;
   int64_t window = 0;
   bool sinks = false;
+  float q_deviation = 1;
   std::vector<int64_t> lengths = {45};  // positions of each sequence
 };
 
@@ -63,7 +64,7 @@ class Cache {
     for (int64_t s = 0; s < n_sequences; ++s) {
       append(random, s, c.lengths[static_cast<size_t>(s)]);
     }
-    q_all_ = random.normals(n_sequences * (pages_per_sequence_ * kPageTokens) * q_width());
+    q_all_ = random.normals(n_sequences * (pages_per_sequence_ * kPageTokens) * q_width(), c.q_deviation);
     sinks_ = random.normals(c.n_kv_heads * c.n_rep, 2);
   }
 
@@ -314,6 +315,15 @@ TEST_P(AttentionTest, WindowsCapsAndSinks) {
       check(c, last_tokens(c, 1));
     }
   }
+}
+
+TEST_P(AttentionTest, ScoresFarApart) {
+  // The largest score of one block lies hundreds above or below that of another: nothing may overflow.
+  Case c;
+  c.k_type = c.v_type = DType::kF32;
+  c.q_deviation = 150;
+  c.lengths = {600};
+  check(c, last_tokens(c, 9));
 }
 
 TEST_P(AttentionTest, NeverReadsPagesBehindTheWindow) {

@@ -24,7 +24,7 @@ inline void glu_span(const float* gate, const float* up, float* y, int64_t n) {
   }
 }
 
-void glu(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+void glu(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const GluArgs*>(raw_args);
   const auto span =
       args.activation == Activation::kSilu ? glu_span<Activation::kSilu> : glu_span<Activation::kGeluTanh>;

@@ -28,7 +28,7 @@ inline F32x16 reduce_at(const ReduceArgs& args, int64_t row, int64_t i, int64_t 
   return stack[0];
 }
 
-void reduce(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+void reduce(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const ReduceArgs*>(raw_args);
   CHECK(!args.order.empty() && args.leaves.size() <= kMaxCuts);
   for_each_span(launch, sizes.n_tokens, args.width, [&](int64_t row, int64_t begin, int64_t end) {

@@ -45,7 +45,7 @@ inline void normalize(const float* x, const float* weight, float* y, int64_t n, 
   }
 }
 
-void rms_norm(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+void rms_norm(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const RmsNormArgs*>(raw_args);
   const int64_t n_rows = args.per_output ? sizes.n_outputs : sizes.n_tokens;
   // A row that is also quantised stays with one thread: blocks may span groups.

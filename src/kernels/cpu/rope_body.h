@@ -48,7 +48,7 @@ inline void rotate_head_neox(const float* x, float* y, const float* table, int64
   }
 }
 
-void rope(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+void rope(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const RopeArgs*>(raw_args);
   int64_t n_heads = 0;
   for (const RopeInput& input : args.inputs) {

@@ -10,7 +10,7 @@
 
 namespace tessera::TESSERA_ISA {
 
-void scale(void* launch, const void* raw_args, const LaunchSizes& sizes) {
+void scale(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const ScaleArgs*>(raw_args);
   const int64_t n_rows = args.per_output ? sizes.n_outputs : sizes.n_tokens;
   for_each_span(launch, n_rows, args.width, [&](int64_t row, int64_t begin, int64_t end) {

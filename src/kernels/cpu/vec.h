@@ -1,10 +1,11 @@
 #pragma once
 // Sixteen f32 lanes, the same for every instruction set, so that one kernel body gives equal bits everywhere.
 //
-// A kernel body is written once, in a header `<op>_body.h`, inside namespace tessera::TESSERA_ISA, and compiled by up
-// to three files: <op>.cc (portable), <op>_avx2.cc, <op>_avx512.cc. Every operation below is one IEEE operation per
-// lane (fma is fused in all of them), so the bodies agree bit for bit; the namespace keeps their inline functions
-// apart, since the linker may keep only one copy of each name. NaN payloads are outside this promise.
+// A kernel body is written once, in a header `<op>_body.h` (a definition in a header, as lint is told there), inside
+// namespace tessera::TESSERA_ISA, and compiled by up to three files: <op>.cc (portable), <op>_avx2.cc, <op>_avx512.cc.
+// Every operation below is one IEEE operation per lane (fma is fused in all), so the bodies agree bit for bit; the
+// namespace keeps their functions apart: linkers keep one copy of an inline name. NaN payloads are outside the promise.
+//
 // n in *_n functions: how many lanes are present; below 0 counts as 0, above 16 as 16; absent lanes load as 0.
 
 #if defined(__AVX512F__)
