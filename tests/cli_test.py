@@ -315,8 +315,8 @@ class Run(CliTest):
         self.assertRegex(done.stderr.decode(), "row is called tensor")
         self.assertRegex(done.stderr.decode(), "-ngl has no effect.*--device")
 
-    def interrupted(self, *extra):
-        """The process after one Ctrl-C, sent once it generates."""
+    def interrupted(self, *extra, streams=True):
+        """The process after one Ctrl-C, sent once text comes, or else once it works."""
         args = [PROGRAM, "run", "-m", LLAMA, "-p", "x", "-no-cnv", "-c", "1000000", "--ignore-eos", "--temp", "0", "-v", *extra]
         with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             seen = b""
@@ -324,16 +324,17 @@ class Run(CliTest):
                 line = process.stderr.readline()
                 self.assertTrue(line, seen.decode())
                 seen += line
+            first = process.stdout.read(1) if streams else b""
             process.send_signal(signal.SIGINT)
             out, message = process.communicate(timeout=TIMEOUT_S)
-            return process.returncode, out, message.decode()
+            return process.returncode, first + out, message.decode()
 
     def test_ctrl_c_ends_a_generation_cleanly(self):
         status, out, message = self.interrupted()
         self.assertEqual(status, 0, message)
         self.assertEqual(out[-1:], b"\n")
         self.assertIn("ended by: cancelled", message)
-        status, out, message = self.interrupted("--json")
+        status, out, message = self.interrupted("--json", streams=False)
         self.assertEqual(status, 0, message)
         self.assertEqual(json.loads(out)["stop"], "cancelled")
 

@@ -100,6 +100,18 @@ TEST(Generate, ReadsOnlyWhatIsNew) {
   EXPECT_EQ(again.tokens, second.tokens);
 }
 
+TEST(Generate, ReadsAgainFromTheFirstTokenThatDiffers) {
+  const Loaded l = open("tiny-llama");
+  Session session(*l.context);
+  must(session.generate(std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7}, greedy(8)));
+  const std::vector<int32_t> other = {1, 2, 3, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30};
+  const Generation changed = must(session.generate(other, greedy(8)));
+  EXPECT_EQ(changed.timings.cache_n, 3);
+  EXPECT_EQ(changed.timings.prompt_n, 11);
+  ASSERT_TRUE(session.clear().ok());
+  EXPECT_EQ(must(session.generate(other, greedy(8))).tokens, changed.tokens);
+}
+
 TEST(Generate, APromptThatIsHeldWholeIsReadOnceMoreAtItsEnd) {
   const Loaded l = open("tiny-llama");
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6};
