@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "kernels/ops/attention.h"
 #include "kernels/ops/kv_layout.h"
 
 namespace tessera {
@@ -36,6 +37,10 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
     return out_of_range("the number of sequences", options.n_seq_max, 1, 4096);
   }
   for (const KvLayerSpec& layer : model.definition.program.kv_layers) {
+    if (std::max(layer.k_dim, layer.v_dim) > kAttentionMaxDim) {
+      return Status(ErrorCode::kUnsupported, fmt::format("heads of {} elements; attention takes at most {}",
+                                                         std::max(layer.k_dim, layer.v_dim), kAttentionMaxDim));
+    }
     for (const auto& [type, dim, flag] : {std::tuple(options.k_type, layer.k_dim, "--cache-type-k"),
                                           std::tuple(options.v_type, layer.v_dim, "--cache-type-v")}) {
       if (dim % dtype_info(type).block_elems != 0) {
