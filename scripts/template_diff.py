@@ -11,6 +11,7 @@ The library is set up as Hugging Face sets it up for chat templates. Data files 
 NAME.json its cases.
 """
 import argparse
+import copy
 import json
 import os
 import pathlib
@@ -63,7 +64,8 @@ ENV = environment()
 
 def outcome(template, variables):
     try:
-        return {"out": ENV.from_string(template).render(**variables)}
+        # A copy, for jinja2's own indent filter extends a list in place.
+        return {"out": ENV.from_string(template).render(**copy.deepcopy(variables))}
     except Exception as error:  # whatever the library raises is the expectation
         return {"error": type(error).__name__}
 
