@@ -1,0 +1,147 @@
+// Damaged model files through everything that loading and a first decode do. Under the sanitizers: no crash, no leak,
+// no read outside a buffer; and no file takes longer than 10 s, or makes the reader allocate more than its size + 64
+// MiB before it is validated.
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iostream>
+#include <iterator>
+
+#include "gguf/gguf.h"
+#include "models/architecture.h"
+#include "runtime/context.h"
+#include "tests/support/allocations.h"
+#include "tests/support/gguf_mutator.h"
+#include "tests/support/temp_folder.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint64_t kSeeds = 2000;
+constexpr uint64_t kHeadSeeds = 1400;  // of these, damaged in header, metadata and tensor infos only
+constexpr size_t kSlackBytes = size_t{64} << 20;
+constexpr double kSecondsMax = 10;
+
+std::vector<std::byte> read_bytes(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_FALSE(text.empty()) << path;
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+struct Counts {
+  int64_t n_refused = 0;  // by the container or the architecture
+  int64_t n_unfit = 0;    // loaded no further: memory, context, devices
+  int64_t n_decoded = 0;
+  int64_t n_with_text = 0;  // whose vocabulary was accepted
+  double slowest_s = 0;
+  size_t most_bytes = 0;  // allocated before the file was validated, beyond its size
+};
+
+// Container and architecture: what is allocated before a file is known to be sound.
+void validate(const std::string& path, size_t file_bytes, Counts& counts) {
+  reset_peak();
+  const size_t before = live_bytes();
+  auto file = GgufFile::open(path);
+  if (file.ok()) {
+    const auto definition = build_model(*file);
+    if (!definition.ok()) {
+      EXPECT_LT(definition.status().message().size(), 600U);
+      ++counts.n_refused;
+    }
+  } else {
+    EXPECT_LT(file.status().message().size(), 600U);
+    ++counts.n_refused;
+  }
+  const size_t used = peak_bytes() - before;
+  EXPECT_LE(used, file_bytes + kSlackBytes);
+  counts.most_bytes = std::max(counts.most_bytes, used - std::min(used, file_bytes));
+}
+
+// Loads, asks the tokenizer and the template for something, and decodes a few tokens.
+void use(const std::string& path, uint64_t seed, Counts& counts) {
+  ModelOptions options;
+  options.path = path;
+  options.n_threads = 1;
+  options.devices = seed % 4 == 0 ? std::vector<std::string>{"cpu:0", "cpu:1"} : std::vector<std::string>{"cpu:0"};
+  options.split_mode = seed % 8 == 0 ? "tensor" : "layer";
+  options.device_memory = {64 << 20};
+  options.context.n_ctx = 16;
+  options.context.n_batch = options.context.n_ubatch = 8;
+  const auto model = Model::load(options);
+  if (!model.ok()) {
+    ++counts.n_unfit;
+    return;
+  }
+  if ((*model)->text_status().ok()) {
+    ++counts.n_with_text;
+    const Tokenizer& tokenizer = (*model)->tokenizer();
+    const auto ids =
+        tokenizer.encode("Hello \xf0\x9f\x98\x80 world\xff 12", {.parse_special = true, .add_special = true});
+    (void)tokenizer.decode(ids);
+    const auto chat_template = (*model)->chat_template();
+    if (chat_template.ok()) {
+      (void)chat_template->render(R"({"messages":[{"role":"user","content":"hi"}]})");
+    }
+  }
+  const auto context = Context::create(*model, options.context);
+  if (!context.ok()) {
+    ++counts.n_unfit;
+    return;
+  }
+  std::vector<BatchToken> batch;
+  for (int32_t i = 0; i < 4; ++i) {
+    batch.push_back({static_cast<int32_t>(i % (*model)->summary().n_vocab), 0, i == 3});
+  }
+  const Status status = (*context)->decode(batch);
+  EXPECT_TRUE(status.ok()) << status.message();
+  counts.n_decoded += status.ok() ? 1 : 0;
+}
+
+TEST(HostileModels, NoneOfThemHarmsLoadingOrDecoding) {
+  const std::vector<std::string> names = {
+      "/tiny/tiny-llama.gguf", "/tiny/tiny-gemma3.gguf",     "/tiny/tiny-quantmix-a.gguf", "/tiny/tiny-qwen2.gguf",
+      "/tiny/tiny-qwen3.gguf", "/tiny/tiny-llama-yarn.gguf", "/tiny/tiny-llama-tied.gguf", "/models/gemma2-q5_0.gguf"};
+  std::vector<GgufMutator> mutators;
+  for (const std::string& name : names) {
+    mutators.emplace_back(read_bytes(TESSERA_TEST_DATA + name));
+  }
+  const TempFolder folder;
+  Counts counts;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const size_t which = seed % mutators.size();
+    const auto zone = seed < kHeadSeeds ? MutationZone::kHead : MutationZone::kAnywhere;
+    const Mutant mutant = mutators[which].mutate(seed, zone);
+    SCOPED_TRACE(names[which] + " seed " + std::to_string(seed) + ": " + mutant.what);
+    const std::string path = folder.write("mutant.gguf", mutant.bytes);
+    const auto begin = std::chrono::steady_clock::now();
+    const int64_t n_refused = counts.n_refused;
+    validate(path, mutant.bytes.size(), counts);
+    if (counts.n_refused == n_refused) {
+      use(path, seed, counts);
+    } else {
+      ModelOptions options;
+      options.path = path;
+      EXPECT_FALSE(Model::load(options).ok());
+    }
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(taken.count(), kSecondsMax);
+    counts.slowest_s = std::max(counts.slowest_s, taken.count());
+    if (HasFailure()) {
+      std::cout << "failed: " << names[which] << " seed " << seed << ": " << mutant.what << "\n";
+    }
+  }
+  std::cout << "seeds 0 to " << kSeeds - 1 << ", the first " << kHeadSeeds << " in the head: " << counts.n_refused
+            << " refused, " << counts.n_unfit << " without room, " << counts.n_decoded << " decoded ("
+            << counts.n_with_text << " with a vocabulary); slowest " << counts.slowest_s << " s, at most "
+            << counts.most_bytes << " bytes beyond the file's size before it was validated\n";
+  // Both ways must be walked, or the mutants have lost their point.
+  EXPECT_GE(counts.n_refused, 500);
+  EXPECT_GE(counts.n_decoded, 300);
+}
+
+}  // namespace
+}  // namespace tessera
