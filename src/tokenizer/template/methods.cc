@@ -1,4 +1,4 @@
-// Methods of lists, tuples, ranges, dicts and loops, and the lookup of library functions by name.
+// Methods of lists, tuples, dicts, ranges and loops, and the lookup of library functions by name.
 
 #include <algorithm>
 #include <unordered_map>
@@ -13,9 +13,8 @@ namespace {
 
 Result<Value> sequence_count(Runtime& runtime, const Value& self, const CallArgs& args) {
   ASSIGN_OR_RETURN(const Bound bound, Bound::bind("count", args, {"value"}, 1));
-  ASSIGN_OR_RETURN(const std::vector<Value> items, runtime.elements(self));
   int64_t count = 0;
-  for (const Value& item : items) {
+  for (const Value& item : self.items()) {
     ASSIGN_OR_RETURN(const bool same, equal(runtime, item, bound[0]));
     count += same ? 1 : 0;
   }
@@ -24,9 +23,8 @@ Result<Value> sequence_count(Runtime& runtime, const Value& self, const CallArgs
 
 Result<Value> sequence_index(Runtime& runtime, const Value& self, const CallArgs& args) {
   ASSIGN_OR_RETURN(const Bound bound, Bound::bind("index", args, {"value"}, 1));
-  ASSIGN_OR_RETURN(const std::vector<Value> items, runtime.elements(self));
-  for (size_t i = 0; i < items.size(); ++i) {
-    ASSIGN_OR_RETURN(const bool same, equal(runtime, items[i], bound[0]));
+  for (size_t i = 0; i < self.items().size(); ++i) {
+    ASSIGN_OR_RETURN(const bool same, equal(runtime, self.items()[i], bound[0]));
     if (same) {
       return Value::integer(static_cast<int64_t>(i));
     }
@@ -189,7 +187,6 @@ Function find_method(const Value& self, std::string_view name) {
                       {"index", sequence_index},
                       {"pop", list_pop_checked}},
                      name);
-    case Kind::kRange:
     case Kind::kTuple: return find_in({{"count", sequence_count}, {"index", sequence_index}}, name);
     case Kind::kDict:
       return find_in(
