@@ -109,13 +109,17 @@ def main():
     models = [DATA / f"tiny/tiny-{name}.gguf" for name in TINY] + sorted(DATA.glob("models/*.gguf"))
     models += [args.archs / f"{name}-dense.gguf" for name in ARCHS] if args.archs else []
     models += sorted((ROOT / "models").glob("*.gguf"))
+    sweep = Sweep(args)
     isas = []
     for isa in ("portable", "avx2", "avx512"):
         probe = subprocess.run([args.bin, "logits", "-m", str(models[0]), "--tokens", "1", "--kernels", "fast", "--cpu-isa",
-                                isa, "--json", "-"], capture_output=True, check=False)
-        isas += [isa] if probe.returncode == 0 else []
+                                isa, "--json", "-"], capture_output=True, text=True, check=False)
+        if probe.returncode == 0:
+            isas.append(isa)
+        elif "this processor cannot run" not in probe.stderr:   # anything else would leave kernels untested unnoticed
+            sweep.failed += 1
+            print(f"FAILED --cpu-isa {isa}: {probe.stderr.strip()[-300:]}")
     print(f"instruction sets: {', '.join(isas)}")
-    sweep = Sweep(args)
     for path in models:
         if not args.only or path.stem in args.only:
             sweep.model(path, isas)
