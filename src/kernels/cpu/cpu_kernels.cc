@@ -43,7 +43,7 @@ std::string_view cpu_isa_name(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kPortable: return "portable";
     case CpuIsa::kAvx2: return "avx2";
-    case CpuIsa::kAvx512Vnni: return "avx512vnni";
+    case CpuIsa::kAvx512Vnni: return "avx512";
   }
   return "unknown";
 }
