@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 void write_ints(std::byte* at, const std::vector<int32_t>& values) {
-  std::memcpy(at, values.data(), values.size() * sizeof(int32_t));
+  std::ranges::copy(values, reinterpret_cast<int32_t*>(at));
 }
 
 // Rows of the embedding table, read from the file's mapping, times the program's scale.

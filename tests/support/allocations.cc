@@ -43,13 +43,27 @@ void reset_peak() {
 
 }  // namespace tessera
 
-// The array and nothrow forms of the standard library call these.
+// The array forms of the standard library call these. The nothrow forms are here too: a sanitizer's runtime brings its
+// own, whose memory release() must not see.
 void* operator new(size_t size) {
   return tessera::counted(std::malloc(size != 0 ? size : 1));
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
   return tessera::counted(std::aligned_alloc(a, (size + a - 1) / a * a));
+}
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  void* p = std::malloc(size != 0 ? size : 1);
+  return p == nullptr ? nullptr : tessera::counted(p);
+}
+void* operator new[](size_t size, const std::nothrow_t& tag) noexcept {
+  return operator new(size, tag);
+}
+void operator delete(void* p, const std::nothrow_t&) noexcept {
+  tessera::release(p);
+}
+void operator delete[](void* p, const std::nothrow_t&) noexcept {
+  tessera::release(p);
 }
 void operator delete(void* p) noexcept {
   tessera::release(p);
