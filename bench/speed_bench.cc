@@ -1,14 +1,13 @@
-// Prefill and generation speed of one model through the engine, as the reference's own bench counts them: no tokenizing,
-// no sampling, fixed token ids. Prints one JSON object a line for each repetition.
+// Prefill and generation speed of one model through the engine, as the reference's own bench counts them: no
+// tokenizing, no sampling, fixed token ids. Prints one JSON object a line for each repetition.
 //
 //   speed_bench MODEL [--prefill 512] [--generate 128] [--repeat 1] [--threads 2] [--device cpu:0,cpu:1]
 //               [--split-mode layer] [--cuts 0] [--kernels auto] [--cpu-isa auto]
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <string>
 
 #include "runtime/context.h"
@@ -105,9 +104,10 @@ Status run(Options& options) {
   TRY(measure(*context, warm_up, prefill, generate));
   for (int i = 0; i < options.repeat; ++i) {
     TRY(measure(*context, options, prefill, generate));
-    fmt::print("{{\"prefill_per_second\":{:.2f},\"generate_per_second\":{:.2f},\"kernel_class\":\"{}\",\"cpu_isa\":\"{}\","
-               "\"load_ms\":{:.0f}}}\n",
-               prefill, generate, model->summary().kernel_class, model->summary().cpu_isa, model->summary().load_ms);
+    fmt::print(
+        "{{\"prefill_per_second\":{:.2f},\"generate_per_second\":{:.2f},\"kernel_class\":\"{}\",\"cpu_isa\":\"{}\","
+        "\"load_ms\":{:.0f}}}\n",
+        prefill, generate, model->summary().kernel_class, model->summary().cpu_isa, model->summary().load_ms);
     std::fflush(stdout);
   }
   return {};
@@ -119,9 +119,10 @@ Status run(Options& options) {
 int main(int argc, char** argv) {
   tessera::Options options;
   if (!tessera::parse(argc, argv, options)) {
-    std::fputs("usage: speed_bench MODEL [--prefill N] [--generate N] [--repeat N] [--threads N] [--device LIST]\n"
-               "                   [--split-mode MODE] [--cuts N] [--kernels SET] [--cpu-isa ISA]\n",
-               stderr);
+    std::fputs(
+        "usage: speed_bench MODEL [--prefill N] [--generate N] [--repeat N] [--threads N] [--device LIST]\n"
+        "                   [--split-mode MODE] [--cuts N] [--kernels SET] [--cpu-isa ISA]\n",
+        stderr);
     return 2;
   }
   const tessera::Status status = tessera::run(options);

@@ -7,9 +7,9 @@ namespace tessera {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 }  // namespace tessera
 
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) [[unlikely]] {                                  \
-      ::tessera::check_failed(#condition, __FILE__, __LINE__);        \
-    }                                                                 \
+#define CHECK(condition)                                       \
+  do {                                                         \
+    if (!(condition)) [[unlikely]] {                           \
+      ::tessera::check_failed(#condition, __FILE__, __LINE__); \
+    }                                                          \
   } while (false)

@@ -34,9 +34,13 @@ namespace tessera {
 }
 
 /// For trusted sizes: a rounded up to a multiple of b. REQUIRES: b > 0 and no overflow.
-[[nodiscard]] constexpr uint64_t round_up(uint64_t a, uint64_t b) { return (a + b - 1) / b * b; }
+[[nodiscard]] constexpr uint64_t round_up(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b * b;
+}
 
 /// For trusted sizes: a / b rounded up. REQUIRES: b > 0.
-[[nodiscard]] constexpr uint64_t div_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+[[nodiscard]] constexpr uint64_t div_up(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
 
 }  // namespace tessera

@@ -58,7 +58,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     CHECK(!status_.ok());
   }
@@ -67,9 +67,18 @@ class [[nodiscard]] Result {
   [[nodiscard]] const Status& status() const { return status_; }
 
   /// The value. REQUIRES: ok().
-  [[nodiscard]] T& value() & { CHECK(ok()); return *value_; }
-  [[nodiscard]] const T& value() const& { CHECK(ok()); return *value_; }
-  [[nodiscard]] T&& value() && { CHECK(ok()); return std::move(*value_); }
+  [[nodiscard]] T& value() & {
+    CHECK(ok());
+    return *value_;
+  }
+  [[nodiscard]] const T& value() const& {
+    CHECK(ok());
+    return *value_;
+  }
+  [[nodiscard]] T&& value() && {
+    CHECK(ok());
+    return std::move(*value_);
+  }
 
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
@@ -87,17 +96,16 @@ class [[nodiscard]] Result {
 #define TESSERA_CONCAT(a, b) TESSERA_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function when `expr` (a Status) is not ok.
-#define TRY(expr)                                       \
-  do {                                                  \
-    ::tessera::Status tessera_try_status_ = (expr);     \
-    if (!tessera_try_status_.ok()) {                    \
-      return tessera_try_status_;                       \
-    }                                                   \
+#define TRY(expr)                                   \
+  do {                                              \
+    ::tessera::Status tessera_try_status_ = (expr); \
+    if (!tessera_try_status_.ok()) {                \
+      return tessera_try_status_;                   \
+    }                                               \
   } while (false)
 
 /// `ASSIGN_OR_RETURN(auto x, f())`: x is f()'s value, or the enclosing function returns f()'s Status.
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  ASSIGN_OR_RETURN_INNER(TESSERA_CONCAT(tessera_result_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_INNER(TESSERA_CONCAT(tessera_result_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_INNER(result, lhs, expr) \
   auto result = (expr);                           \
   if (!result.ok()) {                             \

@@ -1,7 +1,6 @@
 #include "base/status.h"
 
 #include <gtest/gtest.h>
-
 #include <memory>
 
 namespace tessera {

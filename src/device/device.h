@@ -47,10 +47,10 @@ struct CopyArgs {
 
 /// One thing for a queue to do: a kernel call or a copy.
 struct Command {
-  KernelFn kernel = nullptr;            // null: a copy
-  std::shared_ptr<const void> args;     // op's argument struct; kept alive by every list that holds it
-  CopyArgs copy;                        // when kernel is null
-  const char* name = "copy";            // for traces and fault messages; a literal
+  KernelFn kernel = nullptr;         // null: a copy
+  std::shared_ptr<const void> args;  // op's argument struct; kept alive by every list that holds it
+  CopyArgs copy;                     // when kernel is null
+  const char* name = "copy";         // for traces and fault messages; a literal
 };
 
 /// Commands recorded once and submitted many times; immutable once submitted.
@@ -120,12 +120,12 @@ class MemoryRange {
 
 /// What a device is. Constant for its life.
 struct DeviceInfo {
-  std::string name;         // "cpu:0", as given to --device
-  std::string description;  // processor or card, for people
-  std::string kernel_class; // numeric class: devices with equal strings compute equal bits, e.g. "cpu-fast"
+  std::string name;                 // "cpu:0", as given to --device
+  std::string description;          // processor or card, for people
+  std::string kernel_class;         // numeric class: devices with equal strings compute equal bits, e.g. "cpu-fast"
   uint64_t unit_bytes = 64 * 1024;  // grid of its pools
-  int n_threads = 0;        // CPU devices: size of the team
-  bool computes = true;     // false: memory only ("host")
+  int n_threads = 0;                // CPU devices: size of the team
+  bool computes = true;             // false: memory only ("host")
 };
 
 class Device {

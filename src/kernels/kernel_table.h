@@ -17,7 +17,18 @@ namespace tessera {
 
 /// Operations that a device runs. One header kernels/ops/<op>.h each states arguments and meaning.
 enum class Op : uint8_t {
-  kRmsNorm, kQuantize, kMatmul, kRopeTable, kRope, kAppendKv, kAttention, kGlu, kReduce, kAdd, kScale, kAffine,
+  kRmsNorm,
+  kQuantize,
+  kMatmul,
+  kRopeTable,
+  kRope,
+  kAppendKv,
+  kAttention,
+  kGlu,
+  kReduce,
+  kAdd,
+  kScale,
+  kAffine,
   kGatherRows,
 };
 
@@ -57,7 +68,9 @@ class KernelTable {
   [[nodiscard]] const std::string& kernel_class() const { return class_; }
   /// The kernel for an op and its dtypes; null when the table has none.
   [[nodiscard]] KernelFn find(Op op, DType a = DType::kF32, DType b = DType::kF32) const;
-  [[nodiscard]] bool supports(Op op, DType a = DType::kF32, DType b = DType::kF32) const { return find(op, a, b) != nullptr; }
+  [[nodiscard]] bool supports(Op op, DType a = DType::kF32, DType b = DType::kF32) const {
+    return find(op, a, b) != nullptr;
+  }
   /// How weights of this dtype are stored; null when the table has no product for it.
   [[nodiscard]] const WeightLayout* layout(DType dtype) const;
   [[nodiscard]] std::span<const KernelRow> rows() const { return rows_; }

@@ -1,9 +1,8 @@
 #include "models/architecture.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <functional>
+#include <gtest/gtest.h>
 
 #include "gguf/writer.h"
 
@@ -50,8 +49,8 @@ TEST(Architectures, AreRegistered) {
 }
 
 TEST(Architectures, BuildTheTinyModels) {
-  for (const char* name : {"tiny-llama", "tiny-llama-tied", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3",
-                           "tiny-quantmix-a", "tiny-quantmix-b"}) {
+  for (const char* name : {"tiny-llama", "tiny-llama-tied", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3",
+                           "tiny-gemma3", "tiny-quantmix-a", "tiny-quantmix-b"}) {
     const GgufFile file = open_tiny(name);
     const auto model = build_model(file);
     ASSERT_TRUE(model.ok()) << model.status().message();
@@ -84,8 +83,8 @@ TEST(Architectures, MissingTensorIsNamed) {
 }
 
 TEST(Architectures, TensorThatNothingReadsIsRefused) {
-  const Status status = with_tensors(
-      "tiny-llama", [](const std::string& n) { return n == "output.weight" ? "output_extra.weight" : n; });
+  const Status status =
+      with_tensors("tiny-llama", [](const std::string& n) { return n == "output.weight" ? "output_extra.weight" : n; });
   EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
   EXPECT_NE(status.message().find("output_extra.weight"), std::string::npos) << status.message();
 }
@@ -96,15 +95,14 @@ TEST(Architectures, WrongShapesAndNumbersAreNamed) {
     uint32_t value;
     const char* says;
   };
-  for (const Case& c : {Case{"llama.embedding_length", 32, "token_embd.weight"},
-                        Case{"llama.feed_forward_length", 100, "ffn_gate.weight"},
-                        Case{"llama.feed_forward_length", 0, "feed-forward width of 0"},
-                        Case{"llama.attention.head_count", 0, "0 heads"},
-                        Case{"llama.attention.head_count_kv", 3, "4 heads on 3 KV heads"},
-                        Case{"llama.block_count", 0, "0 layers"}, Case{"llama.block_count", 100000, "layers"},
-                        Case{"llama.block_count", 3, "blk.2."},
-                        Case{"llama.rope.dimension_count", 1000, "rope.dimension_count"},
-                        Case{"llama.expert_count", 8, "experts"}}) {
+  for (const Case& c :
+       {Case{"llama.embedding_length", 32, "token_embd.weight"},
+        Case{"llama.feed_forward_length", 100, "ffn_gate.weight"},
+        Case{"llama.feed_forward_length", 0, "feed-forward width of 0"},
+        Case{"llama.attention.head_count", 0, "0 heads"},
+        Case{"llama.attention.head_count_kv", 3, "4 heads on 3 KV heads"}, Case{"llama.block_count", 0, "0 layers"},
+        Case{"llama.block_count", 100000, "layers"}, Case{"llama.block_count", 3, "blk.2."},
+        Case{"llama.rope.dimension_count", 1000, "rope.dimension_count"}, Case{"llama.expert_count", 8, "experts"}}) {
     const Status status = with_keys("tiny-llama", [&](GgufWriter& w) { w.set_u32(c.key, c.value); });
     EXPECT_FALSE(status.ok()) << c.key << " " << c.value;
     EXPECT_NE(status.message().find(c.says), std::string::npos) << c.key << ": " << status.message();

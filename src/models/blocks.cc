@@ -95,14 +95,14 @@ Value attention_block(Builder& b, int32_t layer, const AttentionWeights& w, cons
   b.rope(rope, heads);
   const KvLayerSpec spec{shape.n_kv_head, shape.k_dim, shape.v_dim, rule.window};
   const Value a = b.attention(q, b.append(layer, spec, k, v), rule.scale, rule.softcap);  // [n_tokens, n_head, v_dim]
-  const Value y = b.reduce(b.linear(w.wo, a));      // wo is cut by columns: linear gives a partial
+  const Value y = b.reduce(b.linear(w.wo, a));  // wo is cut by columns: linear gives a partial
   return w.post_norm == kNoTensor ? y : b.rms_norm(y, w.post_norm, rule.eps);
 }
 
 Value ffn_block(Builder& b, const FfnWeights& w, GluActivation activation, float eps, Value x) {
-  const Value h = b.rms_norm(x, w.norm, eps);       // [n_tokens, n_embd]
-  const Value gate = b.linear(w.gate, h);           // [n_tokens, n_ff]
-  const Value up = b.linear(w.up, h);               // [n_tokens, n_ff]
+  const Value h = b.rms_norm(x, w.norm, eps);  // [n_tokens, n_embd]
+  const Value gate = b.linear(w.gate, h);      // [n_tokens, n_ff]
+  const Value up = b.linear(w.up, h);          // [n_tokens, n_ff]
   const Value y = b.reduce(b.linear(w.down, b.glu(activation, gate, up)));
   return w.post_norm == kNoTensor ? y : b.rms_norm(y, w.post_norm, eps);
 }

@@ -48,8 +48,8 @@ struct FfnWeights {
 
 /// Which optional tensors an architecture has.
 struct BlockOptions {
-  bool qk_norm = false;     // attn_q_norm and attn_k_norm, required
-  bool post_norms = false;  // post_attention_norm and post_ffw_norm, required
+  bool qk_norm = false;                       // attn_q_norm and attn_k_norm, required
+  bool post_norms = false;                    // post_attention_norm and post_ffw_norm, required
   ScaleRule ffn_scales = ScaleRule::kUnused;  // of ffn_gate, ffn_up and ffn_down, where the file has them
 };
 
@@ -60,9 +60,9 @@ FfnWeights load_ffn(ModelReader& reader, int32_t layer, const BlockOptions& opti
 /// What an attention layer does beside its weights.
 struct AttentionRule {
   float eps = 0;
-  float scale = 0;      // of q.k
-  float softcap = 0;    // 0: none
-  int64_t window = 0;   // 0: full
+  float scale = 0;     // of q.k
+  float softcap = 0;   // 0: none
+  int64_t window = 0;  // 0: full
 };
 
 /// Norm, projections, optional per-head norms, rope, cache, attention, output projection, optional post norm.

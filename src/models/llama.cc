@@ -7,7 +7,9 @@ namespace tessera {
 namespace {
 
 const ArchitectureRegistration kRegistration{
-    "llama", [](const GgufFile& file) { return build_plain_transformer(file, {.neox = false, .qk_norm = false, .ffn_scales = ScaleRule::kAfterBias}); }};
+    "llama", [](const GgufFile& file) {
+      return build_plain_transformer(file, {.neox = false, .qk_norm = false, .ffn_scales = ScaleRule::kAfterBias});
+    }};
 
 }  // namespace
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #include "models/model_reader.h"
 
 #include <fmt/format.h>
-
 #include <utility>
 
 #include "tensor/quants.h"
@@ -11,7 +10,9 @@ namespace {
 
 // Tensors that generation never reads: the range of activations that a quantiser saw (used only by products that
 // quantise activations with a fixed scale; ours find it block by block), and classifier heads.
-bool is_advisory(std::string_view name) { return name.ends_with(".input_scale") || name.starts_with("cls."); }
+bool is_advisory(std::string_view name) {
+  return name.ends_with(".input_scale") || name.starts_with("cls.");
+}
 
 }  // namespace
 
@@ -20,8 +21,7 @@ ModelReader::ModelReader(const GgufFile& file) : file_(file), used_(file.tensors
   n_layer_ = integer("block_count");
   n_embd_ = integer("embedding_length");
   if (n_layer_ < 1 || n_layer_ > Metadata::kMaxLayers || n_embd_ < 1 || n_embd_ > (1 << 20)) {
-    fail(ErrorCode::kInvalidData,
-         fmt::format("{} layers of width {} is not a model this can be", n_layer_, n_embd_));
+    fail(ErrorCode::kInvalidData, fmt::format("{} layers of width {} is not a model this can be", n_layer_, n_embd_));
     n_layer_ = 0;
   }
   table_.layers.resize(static_cast<size_t>(n_layer_));
@@ -38,21 +38,33 @@ T ModelReader::take(Result<T> result, T fallback) {
   return fallback;
 }
 
-std::string ModelReader::full_key(std::string_view key) const { return fmt::format("{}.{}", arch_, key); }
+std::string ModelReader::full_key(std::string_view key) const {
+  return fmt::format("{}.{}", arch_, key);
+}
 
-bool ModelReader::has(std::string_view key) const { return file_.metadata().has(full_key(key)); }
+bool ModelReader::has(std::string_view key) const {
+  return file_.metadata().has(full_key(key));
+}
 
-const MetaValue* ModelReader::find(std::string_view key) const { return file_.metadata().find(full_key(key)); }
+const MetaValue* ModelReader::find(std::string_view key) const {
+  return file_.metadata().find(full_key(key));
+}
 
 int64_t ModelReader::integer(std::string_view key) {
   return static_cast<int64_t>(take(file_.metadata().get_u32(full_key(key)), uint32_t{0}));
 }
 
-int64_t ModelReader::integer(std::string_view key, int64_t fallback) { return has(key) ? integer(key) : fallback; }
+int64_t ModelReader::integer(std::string_view key, int64_t fallback) {
+  return has(key) ? integer(key) : fallback;
+}
 
-float ModelReader::number(std::string_view key) { return take(file_.metadata().get_f32(full_key(key)), 0.0F); }
+float ModelReader::number(std::string_view key) {
+  return take(file_.metadata().get_f32(full_key(key)), 0.0F);
+}
 
-float ModelReader::number(std::string_view key, float fallback) { return has(key) ? number(key) : fallback; }
+float ModelReader::number(std::string_view key, float fallback) {
+  return has(key) ? number(key) : fallback;
+}
 
 std::vector<int64_t> ModelReader::per_layer(std::string_view key) {
   const auto n = static_cast<uint32_t>(n_layer_);
@@ -142,9 +154,13 @@ TensorIndex ModelReader::add_vector(const std::string& name, int64_t n, bool req
   return add(std::move(spec));
 }
 
-TensorIndex ModelReader::vector(const std::string& name, int64_t n) { return add_vector(name, n, true); }
+TensorIndex ModelReader::vector(const std::string& name, int64_t n) {
+  return add_vector(name, n, true);
+}
 
-TensorIndex ModelReader::optional_vector(const std::string& name, int64_t n) { return add_vector(name, n, false); }
+TensorIndex ModelReader::optional_vector(const std::string& name, int64_t n) {
+  return add_vector(name, n, false);
+}
 
 std::vector<float> ModelReader::values(int32_t source) const {
   const TensorInfo& info = file_.tensors()[static_cast<size_t>(source)];
@@ -210,7 +226,8 @@ RopeParams ModelReader::rope_params(int64_t head_dim) {
   RopeParams params;
   params.n_rot = integer("rope.dimension_count", head_dim);
   params.freq_base = number("rope.freq_base", params.freq_base);
-  const std::string_view type = take(file_.metadata().get_string(full_key("rope.scaling.type"), ""), std::string_view());
+  const std::string_view type =
+      take(file_.metadata().get_string(full_key("rope.scaling.type"), ""), std::string_view());
   params.factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
   if (type == "yarn") {
     params.scaling = RopeScaling::kYarn;
@@ -237,8 +254,8 @@ RopeParams ModelReader::rope_params(int64_t head_dim) {
   if (factors >= 0) {
     const TensorInfo& info = file_.tensors()[static_cast<size_t>(factors)];
     if (info.n_elems != static_cast<uint64_t>(params.n_rot / 2) || info.dims[0] != info.n_elems) {
-      fail(ErrorCode::kInvalidData, fmt::format("tensor {} has {} elements, wanted {}", info.name, info.n_elems,
-                                                params.n_rot / 2));
+      fail(ErrorCode::kInvalidData,
+           fmt::format("tensor {} has {} elements, wanted {}", info.name, info.n_elems, params.n_rot / 2));
     } else {
       params.freq_factors = values(factors);
     }

@@ -1,9 +1,9 @@
 #pragma once
 // ModelReader: how an architecture file reads hyper-parameters and tensors.
 //
-// Keys are given without the `<architecture>.` prefix. The first mistake (missing key, wrong type, missing tensor, wrong
-// shape) is remembered and every later call returns a harmless value, so that architecture files read as straight code;
-// finish() returns that mistake. A tensor that nothing asked for is a mistake too.
+// Keys are given without the `<architecture>.` prefix. The first mistake (missing key, wrong type, missing tensor,
+// wrong shape) is remembered and every later call returns a harmless value, so that architecture files read as straight
+// code; finish() returns that mistake. A tensor that nothing asked for is a mistake too.
 
 #include <cstdint>
 #include <string>
@@ -26,7 +26,8 @@ struct TileSlot {
   CutRule cut;
 };
 
-/// What a weight's optional scale does. The reference engine differs from architecture to architecture; files follow it.
+/// What a weight's optional scale does. The reference engine differs from architecture to architecture; files follow
+/// it.
 enum class ScaleRule : uint8_t {
   kBeforeBias,  // product * scale + bias
   kAfterBias,   // (product + bias) * scale
@@ -68,7 +69,8 @@ class ModelReader {
   /// A vector that the model computes itself.
   TensorIndex constant(std::string name, std::vector<float> values);
 
-  /// Rope frequencies as the file's keys say: base and scaling from `rope.*`, per-pair divisors from `rope_freqs.weight`.
+  /// Rope frequencies as the file's keys say: base and scaling from `rope.*`, per-pair divisors from
+  /// `rope_freqs.weight`.
   RopeParams rope_params(int64_t head_dim);
 
   /// The table so far, for a Builder. Complete before the first Builder call.

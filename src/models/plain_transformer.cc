@@ -31,7 +31,8 @@ Result<ModelDefinition> build_plain_transformer(const GgufFile& file, const Plai
 
   Builder b(reader.table(), reader.n_embd());
   const RopeRef rope = b.rope_table(inv_freq, setting.magnitude, k_dim, rule.neox);
-  const AttentionRule attention_rule{eps, given_scale > 0 ? given_scale : 1 / std::sqrt(static_cast<float>(k_dim)), 0, 0};
+  const AttentionRule attention_rule{eps, given_scale > 0 ? given_scale : 1 / std::sqrt(static_cast<float>(k_dim)), 0,
+                                     0};
   Value x = b.embed(embedding);  // [n_tokens, n_embd]
   for (int32_t l = 0; l < reader.n_layer(); ++l) {
     const auto i = static_cast<size_t>(l);

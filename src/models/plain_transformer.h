@@ -1,6 +1,6 @@
 #pragma once
-// The plain pre-norm transformer: attention and SwiGLU, each behind an RMS norm, on one residual stream. llama, qwen2 and
-// qwen3 differ only in what PlainRule says.
+// The plain pre-norm transformer: attention and SwiGLU, each behind an RMS norm, on one residual stream. llama, qwen2
+// and qwen3 differ only in what PlainRule says.
 
 #include "models/architecture.h"
 #include "models/model_reader.h"

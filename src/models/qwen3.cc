@@ -7,7 +7,9 @@ namespace tessera {
 namespace {
 
 const ArchitectureRegistration kRegistration{
-    "qwen3", [](const GgufFile& file) { return build_plain_transformer(file, {.neox = true, .qk_norm = true, .ffn_scales = ScaleRule::kBeforeBias}); }};
+    "qwen3", [](const GgufFile& file) {
+      return build_plain_transformer(file, {.neox = true, .qk_norm = true, .ffn_scales = ScaleRule::kBeforeBias});
+    }};
 
 }  // namespace
 }  // namespace tessera

@@ -1,9 +1,8 @@
 #include "placement/placement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <numeric>
 
 #include "base/check.h"
@@ -29,7 +28,8 @@ std::vector<int32_t> layer_homes(const TileSet& tiles, const Shares& shares, con
   const size_t n_layer = tiles.attn_cuts.size();
   std::vector<double> bytes(n_layer + 1, 0);  // the head comes last
   for (const Tile& tile : tiles.tiles) {
-    bytes[tile.layer < 0 ? n_layer : static_cast<size_t>(tile.layer)] += static_cast<double>(target.tile_bytes(tile, 0));
+    bytes[tile.layer < 0 ? n_layer : static_cast<size_t>(tile.layer)] +=
+        static_cast<double>(target.tile_bytes(tile, 0));
   }
   const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
   std::vector<int32_t> homes(n_layer + 1);
@@ -86,8 +86,9 @@ Status check_shares(const Shares& shares, int n_devices) {
     return {};
   }
   if (shares.parts.size() != static_cast<size_t>(n_devices)) {
-    return {ErrorCode::kInvalidArgument, fmt::format("--tensor-split has {} shares for {} devices; give one per --device",
-                                                     shares.parts.size(), n_devices)};
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("--tensor-split has {} shares for {} devices; give one per --device", shares.parts.size(),
+                        n_devices)};
   }
   double sum = 0;
   for (const double part : shares.parts) {
@@ -137,9 +138,8 @@ std::vector<int> cuts_per_device(const Shares& shares, int n_devices, int n_cuts
   }
   std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int a, int b) {
-    return remainder[static_cast<size_t>(a)] > remainder[static_cast<size_t>(b)];
-  });
+  std::ranges::stable_sort(
+      order, [&](int a, int b) { return remainder[static_cast<size_t>(a)] > remainder[static_cast<size_t>(b)]; });
   for (size_t i = 0; given < n_cuts; i = (i + 1) % n) {
     const auto d = static_cast<size_t>(order[i]);
     if (remainder[d] >= 0) {

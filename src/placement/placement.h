@@ -1,8 +1,9 @@
 #pragma once
 // Placements: which device each tile lives on, and where in its pool.
 //
-// A Placement is an immutable, versioned map. Split modes are nothing but generators of placements; any map is legal, and
-// nothing below this file knows a split mode. Pure: devices are indices 0 .. n_devices - 1 in the order of --device.
+// A Placement is an immutable, versioned map. Split modes are nothing but generators of placements; any map is legal,
+// and nothing below this file knows a split mode. Pure: devices are indices 0 .. n_devices - 1 in the order of
+// --device.
 
 #include <cstdint>
 #include <functional>
@@ -40,10 +41,10 @@ std::vector<int> cuts_per_device(const Shares& shares, int n_devices, int n_cuts
 
 struct Placement {
   uint64_t version = 0;
-  SplitMode made_by = SplitMode::kNone;    // for people only
-  std::vector<int32_t> home;               // by tile: device
-  std::vector<uint64_t> offset;            // by tile: bytes from the start of its device's tile region, on the unit grid
-  std::vector<uint64_t> tile_region_bytes; // by device
+  SplitMode made_by = SplitMode::kNone;  // for people only
+  std::vector<int32_t> home;             // by tile: device
+  std::vector<uint64_t> offset;          // by tile: bytes from the start of its device's tile region, on the unit grid
+  std::vector<uint64_t> tile_region_bytes;  // by device
 
   /// Devices that hold at least one tile.
   [[nodiscard]] bool holds_tiles(int device) const { return tile_region_bytes[static_cast<size_t>(device)] > 0; }

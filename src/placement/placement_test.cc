@@ -1,9 +1,8 @@
 #include "placement/placement.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
+#include <gtest/gtest.h>
 #include <numeric>
 
 namespace tessera {
@@ -118,7 +117,8 @@ TEST(Shares, DivideCutsByLargestRemainder) {
 
 TEST(Shares, AreChecked) {
   EXPECT_TRUE(check_shares({}, 2).ok());
-  EXPECT_NE(check_shares({{1, 2, 3}}, 2).message().find("--tensor-split has 3 shares for 2 devices"), std::string::npos);
+  EXPECT_NE(check_shares({{1, 2, 3}}, 2).message().find("--tensor-split has 3 shares for 2 devices"),
+            std::string::npos);
   EXPECT_FALSE(check_shares({{1, -1}}, 2).ok());
   EXPECT_FALSE(check_shares({{0, 0}}, 2).ok());
   EXPECT_FALSE(check_shares({{1, std::nan("")}}, 2).ok());

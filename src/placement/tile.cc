@@ -10,7 +10,9 @@ namespace {
 constexpr int64_t kHeadUnitRows = 64;
 constexpr int kTileKinds = 3;  // attn, ffn, head
 
-size_t kind_slot(TileKind kind) { return static_cast<size_t>(kind) - static_cast<size_t>(TileKind::kAttn); }
+size_t kind_slot(TileKind kind) {
+  return static_cast<size_t>(kind) - static_cast<size_t>(TileKind::kAttn);
+}
 
 size_t index_slot(const TileSet& set, TileKind kind, int32_t layer, int cut) {
   const size_t place = kind == TileKind::kHead ? 0 : static_cast<size_t>(layer);
@@ -84,7 +86,9 @@ const AxisCuts& TileSet::cuts(CutAxis axis, int32_t layer) const {
   return head_cuts;
 }
 
-int TileSet::find(TileKind kind, int32_t layer, int cut) const { return index[index_slot(*this, kind, layer, cut)]; }
+int TileSet::find(TileKind kind, int32_t layer, int cut) const {
+  return index[index_slot(*this, kind, layer, cut)];
+}
 
 TileKind tile_kind_of(CutAxis axis) {
   switch (axis) {

@@ -1,10 +1,10 @@
 #pragma once
 // Tiles: the smallest things of a model that have a home.
 //
-// make_tiles() divides a tensor table by its cut rules: attn(l, c) holds the query, key, value rows and output columns of
-// the KV groups in cut c of layer l, ffn(l, c) the gate and up rows and down columns, head(c) vocabulary rows. This is the
-// only place where a tensor is cut. A tile is geometry; its bytes depend on the kernel class that will use it, which
-// layout_tile() counts and loading carves with the same code. Pure, no device.
+// make_tiles() divides a tensor table by its cut rules: attn(l, c) holds the query, key, value rows and output columns
+// of the KV groups in cut c of layer l, ffn(l, c) the gate and up rows and down columns, head(c) vocabulary rows. This
+// is the only place where a tensor is cut. A tile is geometry; its bytes depend on the kernel class that will use it,
+// which layout_tile() counts and loading carves with the same code. Pure, no device.
 
 #include <cstdint>
 #include <functional>

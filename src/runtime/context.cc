@@ -1,10 +1,9 @@
 #include "runtime/context.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fmt/format.h>
 #include <set>
 
 #include "kernels/ops/kv_layout.h"
@@ -18,7 +17,11 @@ namespace tessera {
 class Context::Impl {
  public:
   Impl(std::shared_ptr<Model> model, const ContextOptions& options, ContextSizes sizes, KvCache kv)
-      : model_(std::move(model)), m_(*model_->state()), options_(options), sizes_(std::move(sizes)), kv_(std::move(kv)) {}
+      : model_(std::move(model)),
+        m_(*model_->state()),
+        options_(options),
+        sizes_(std::move(sizes)),
+        kv_(std::move(kv)) {}
 
   ~Impl() {
     for (const auto& device : m_.devices.devices) {
@@ -100,13 +103,13 @@ class Context::Impl {
   struct Side {
     std::vector<std::byte> inputs;
     std::vector<float> logits;
-    std::vector<Event> events;      // by segment, of the last micro-batch of this parity
-    int64_t n_outputs = 0;          // rows that wait to be taken from `logits`
-    float* outputs_to = nullptr;    // where they go; null: they stay
+    std::vector<Event> events;    // by segment, of the last micro-batch of this parity
+    int64_t n_outputs = 0;        // rows that wait to be taken from `logits`
+    float* outputs_to = nullptr;  // where they go; null: they stay
   };
 
-  Status add_range(size_t device, uint64_t bytes, const char* purpose, std::vector<std::unique_ptr<MemoryRange>>& ranges,
-                   uint64_t& total) {
+  Status add_range(size_t device, uint64_t bytes, const char* purpose,
+                   std::vector<std::unique_ptr<MemoryRange>>& ranges, uint64_t& total) {
     ASSIGN_OR_RETURN(auto range, m_.devices[device].reserve(std::max<uint64_t>(bytes, 1), purpose));
     TRY(range->resize(bytes));
     total += range->committed_bytes();
@@ -142,8 +145,8 @@ class Context::Impl {
 
   Status check_batch(std::span<const BatchToken> batch) const {
     if (static_cast<int64_t>(batch.size()) > options_.n_batch) {
-      return {ErrorCode::kInvalidArgument, fmt::format("a batch of {} tokens; --batch-size allows {}", batch.size(),
-                                                       options_.n_batch)};
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("a batch of {} tokens; --batch-size allows {}", batch.size(), options_.n_batch)};
     }
     std::vector<int64_t> added(static_cast<size_t>(options_.n_seq_max), 0);
     for (const BatchToken& token : batch) {
@@ -249,7 +252,12 @@ class Context::Impl {
         }
         Command command;
         command.copy = {kv_bases_[i] + page * static_cast<uint64_t>(copy.to),
-                        kv_bases_[i] + page * static_cast<uint64_t>(copy.from), page, page, page, 1, RowCount::kFixed};
+                        kv_bases_[i] + page * static_cast<uint64_t>(copy.from),
+                        page,
+                        page,
+                        page,
+                        1,
+                        RowCount::kFixed};
         command.name = "copy page";
         list->push_back(std::move(command));
       }
@@ -287,8 +295,9 @@ class Context::Impl {
     for (const auto& device : m_.devices.devices) {
       const Status status = device->compute_queue().synchronize();
       if (!status.ok() && dead_.ok()) {
-        dead_ = Status(ErrorCode::kDeviceLost, fmt::format("device {} failed: {}. Its contents are gone; load the model again",
-                                                           device->info().name, status.message()));
+        dead_ = Status(ErrorCode::kDeviceLost,
+                       fmt::format("device {} failed: {}. Its contents are gone; load the model again",
+                                   device->info().name, status.message()));
       }
     }
     TRY(dead_);
@@ -347,8 +356,12 @@ Status Context::decode(std::span<const BatchToken> batch) {
   return impl_->on_loop([&] { return impl_->decode(batch); });
 }
 
-std::span<const float> Context::logits(int64_t i) const { return impl_->logits(i); }
-int64_t Context::n_outputs() const { return impl_->n_outputs_; }
+std::span<const float> Context::logits(int64_t i) const {
+  return impl_->logits(i);
+}
+int64_t Context::n_outputs() const {
+  return impl_->n_outputs_;
+}
 int64_t Context::length(int32_t seq) const {
   int64_t length = 0;
   // Refused only while the model goes away: then nothing is there.
@@ -374,8 +387,14 @@ Status Context::clear() {
   });
 }
 
-const ContextOptions& Context::options() const { return impl_->options_; }
-const ContextStats& Context::stats() const { return impl_->stats_; }
-const Model& Context::model() const { return *impl_->model_; }
+const ContextOptions& Context::options() const {
+  return impl_->options_;
+}
+const ContextStats& Context::stats() const {
+  return impl_->stats_;
+}
+const Model& Context::model() const {
+  return *impl_->model_;
+}
 
 }  // namespace tessera

@@ -1,9 +1,10 @@
 #pragma once
 // A context: the memory of many sequences, and decoding into it.
 //
-// A sequence is a list of tokens at positions 0 .. length - 1. decode() appends tokens to sequences and leaves logits for
-// the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop thread.
-// A failed call leaves every sequence as it was, except after kDeviceLost, when the context is dead and says so.
+// A sequence is a list of tokens at positions 0 .. length - 1. decode() appends tokens to sequences and leaves logits
+// for the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop
+// thread. A failed call leaves every sequence as it was, except after kDeviceLost, when the context is dead and says
+// so.
 
 #include <cstdint>
 #include <memory>
@@ -24,16 +25,17 @@ struct BatchToken {
 /// What lowering made of the placement, for people and tests.
 struct ContextStats {
   int64_t n_tiles = 0;
-  int64_t n_steps = 0;              // kernels per micro-batch, over all devices
-  int64_t n_reduces = 0;            // of these, reduces that add two or more pieces
-  int64_t n_copies = 0;             // between devices, per micro-batch
-  int64_t copy_bytes_per_token = 0; // between devices
+  int64_t n_steps = 0;               // kernels per micro-batch, over all devices
+  int64_t n_reduces = 0;             // of these, reduces that add two or more pieces
+  int64_t n_copies = 0;              // between devices, per micro-batch
+  int64_t copy_bytes_per_token = 0;  // between devices
   int64_t n_segments = 0;
 };
 
 class Context {
  public:
-  /// Errors: kInvalidArgument (names the field), kDoesNotFit (per device: needed and budget), kUnsupported (cache types).
+  /// Errors: kInvalidArgument (names the field), kDoesNotFit (per device: needed and budget), kUnsupported (cache
+  /// types).
   static Result<std::unique_ptr<Context>> create(std::shared_ptr<Model> model, const ContextOptions& options);
   ~Context();
   Context(const Context&) = delete;

@@ -1,8 +1,7 @@
 #include "runtime/engine.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
+#include <fmt/format.h>
 #include <utility>
 
 #include "base/checked.h"
@@ -75,9 +74,8 @@ class ModelLoader {
     if (!vocab.ok()) {
       return vocab.status().with_context(options_.path);
     }
-    auto tokenizer = Tokenizer::create(std::move(vocab).value(), [&](std::string_view warning) {
-      log_.warning(warning);
-    });
+    auto tokenizer =
+        Tokenizer::create(std::move(vocab).value(), [&](std::string_view warning) { log_.warning(warning); });
     if (!tokenizer.ok()) {
       return tokenizer.status().with_context(options_.path);
     }
@@ -101,8 +99,7 @@ class ModelLoader {
     ASSIGN_OR_RETURN(CpuIsa isa, parse_isa(options_.cpu_isa));
     const bool scalar = options_.kernels == "scalar";
     if (!scalar && options_.kernels != "auto" && options_.kernels != "fast") {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("--kernels {}: known are auto, fast, scalar", options_.kernels)};
+      return {ErrorCode::kInvalidArgument, fmt::format("--kernels {}: known are auto, fast, scalar", options_.kernels)};
     }
     isa = scalar ? CpuIsa::kPortable : isa;
     ASSIGN_OR_RETURN(kernels_, cpu_kernel_table(scalar ? CpuKernelSet::kScalar : CpuKernelSet::kFast, isa));
@@ -121,7 +118,8 @@ class ModelLoader {
     for (const auto& device : model_->devices.devices) {
       if (!device->info().computes || device->info().kernel_class != kernels_->kernel_class()) {
         return {ErrorCode::kUnsupported,
-                fmt::format("device {} computes nothing; it serves planning only. Use --device cpu:0", device->info().name)};
+                fmt::format("device {} computes nothing; it serves planning only. Use --device cpu:0",
+                            device->info().name)};
       }
     }
     return {};
@@ -153,7 +151,9 @@ class ModelLoader {
     PlacementTarget target;
     target.n_devices = n_devices;
     target.tile_bytes = [&](const Tile& tile, int device) {
-      return m.weights[static_cast<size_t>(device)].tile_layouts[static_cast<size_t>(&tile - m.tiles.tiles.data())].bytes;
+      return m.weights[static_cast<size_t>(device)]
+          .tile_layouts[static_cast<size_t>(&tile - m.tiles.tiles.data())]
+          .bytes;
     };
     target.unit_bytes = [&](int device) { return m.devices[static_cast<size_t>(device)].info().unit_bytes; };
     m.placement = make_placement(m.tiles, mode_, shares, target, 1);
@@ -175,8 +175,8 @@ class ModelLoader {
       const bool product = spec.tile != TileKind::kReplica && spec.tile != TileKind::kHost;
       if (product && kernels_->layout(spec.dtype) == nullptr) {
         return {ErrorCode::kUnsupported,
-                fmt::format("{}: tensor {} has type {}, for which kernel class {} has no product", options_.path, spec.name,
-                            dtype_name(spec.dtype), kernels_->kernel_class())};
+                fmt::format("{}: tensor {} has type {}, for which kernel class {} has no product", options_.path,
+                            spec.name, dtype_name(spec.dtype), kernels_->kernel_class())};
       }
     }
     return {};
@@ -191,7 +191,8 @@ class ModelLoader {
       const double got = static_cast<double>(counts[static_cast<size_t>(d)]) / n_cuts;
       if (std::abs(got - shares.of(d, model_->n_devices())) > 0.005) {
         log_.info(fmt::format("--tensor-split is rounded to what {} cuts express: {} gets {} of {}", n_cuts,
-                              model_->devices[static_cast<size_t>(d)].info().name, counts[static_cast<size_t>(d)], n_cuts));
+                              model_->devices[static_cast<size_t>(d)].info().name, counts[static_cast<size_t>(d)],
+                              n_cuts));
       }
     }
   }
@@ -265,14 +266,18 @@ Result<std::shared_ptr<Model>> Model::load(const ModelOptions& options, const Lo
   return std::shared_ptr<Model>(new Model(std::move(state)));
 }
 
-const Status& Model::text_status() const { return state_->text_status; }
+const Status& Model::text_status() const {
+  return state_->text_status;
+}
 
 const Tokenizer& Model::tokenizer() const {
   CHECK(state_->tokenizer != nullptr);
   return *state_->tokenizer;
 }
 
-const std::string& Model::chat_template_source() const { return state_->chat_template; }
+const std::string& Model::chat_template_source() const {
+  return state_->chat_template;
+}
 
 Result<ChatTemplate> Model::chat_template(const std::string& source) const {
   const Tokenizer& t = tokenizer();
@@ -280,7 +285,9 @@ Result<ChatTemplate> Model::chat_template(const std::string& source) const {
   return ChatTemplate::parse(source.empty() ? state_->chat_template : source, text(t.bos()), text(t.eos()));
 }
 
-const ModelSummary& Model::summary() const { return state_->summary; }
+const ModelSummary& Model::summary() const {
+  return state_->summary;
+}
 
 std::vector<DeviceUse> Model::device_use() const {
   std::vector<DeviceUse> uses;

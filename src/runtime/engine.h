@@ -1,9 +1,9 @@
 #pragma once
 // The engine as front ends see it: a model with its devices and its placement. Contexts (context.h) decode with it.
 //
-// A Model is loaded once and shared by its contexts. Everything that touches devices runs on the model's one loop thread;
-// functions here may be called from any thread and wait for it. The model file stays mapped for the model's life: the
-// embedding table is read from it, and it remains a valid copy of every weight.
+// A Model is loaded once and shared by its contexts. Everything that touches devices runs on the model's one loop
+// thread; functions here may be called from any thread and wait for it. The model file stays mapped for the model's
+// life: the embedding table is read from it, and it remains a valid copy of every weight.
 
 #include <cstdint>
 #include <functional>
@@ -21,10 +21,10 @@ namespace tessera {
 
 /// Sizes and types of one context's memory.
 struct ContextOptions {
-  int64_t n_ctx = 0;         // positions one sequence may have; 0: as many as the model was trained on
-  int64_t n_batch = 2048;    // tokens one decode() may take
-  int64_t n_ubatch = 512;    // tokens one micro-batch takes
-  int32_t n_seq_max = 1;     // sequences
+  int64_t n_ctx = 0;       // positions one sequence may have; 0: as many as the model was trained on
+  int64_t n_batch = 2048;  // tokens one decode() may take
+  int64_t n_ubatch = 512;  // tokens one micro-batch takes
+  int32_t n_seq_max = 1;   // sequences
   DType k_type = DType::kF16;
   DType v_type = DType::kF16;
 };
@@ -36,17 +36,17 @@ using DeviceOpener = std::function<Result<DeviceSet>(const DeviceOptions& option
 
 struct ModelOptions {
   std::string path;
-  std::vector<std::string> devices;        // of --device; empty: cpu:0
-  std::vector<uint64_t> device_memory;     // of --device-memory: none, one for all, or one each
-  int n_threads = 0;                       // over all devices; 0: what the machine runs at once
-  std::string kernels = "auto";            // auto, fast, scalar
-  std::string cpu_isa = "auto";            // auto, portable, avx2, avx512
-  std::string split_mode = "layer";        // none, layer, tensor
-  std::vector<double> tensor_split;        // shares of the devices; empty: even
-  int n_cuts = 0;                          // 0: from devices and shares
-  bool vocab_only = false;                 // tokenizer and template only, required; no device is opened
-  ContextOptions context;                  // what will be opened: the budget check counts it
-  DeviceOpener open_devices;               // for tests, which decorate devices; empty: the registry opens `devices`
+  std::vector<std::string> devices;     // of --device; empty: cpu:0
+  std::vector<uint64_t> device_memory;  // of --device-memory: none, one for all, or one each
+  int n_threads = 0;                    // over all devices; 0: what the machine runs at once
+  std::string kernels = "auto";         // auto, fast, scalar
+  std::string cpu_isa = "auto";         // auto, portable, avx2, avx512
+  std::string split_mode = "layer";     // none, layer, tensor
+  std::vector<double> tensor_split;     // shares of the devices; empty: even
+  int n_cuts = 0;                       // 0: from devices and shares
+  bool vocab_only = false;              // tokenizer and template only, required; no device is opened
+  ContextOptions context;               // what will be opened: the budget check counts it
+  DeviceOpener open_devices;            // for tests, which decorate devices; empty: the registry opens `devices`
 };
 
 /// What people and tests ask about a loaded model.
@@ -97,7 +97,8 @@ class Model {
   [[nodiscard]] const Tokenizer& tokenizer() const;
   /// The model file's own template; empty: it has none.
   [[nodiscard]] const std::string& chat_template_source() const;
-  /// A template with this model's begin and end texts. REQUIRES: text_status().ok(). Empty source: the file's own, or ChatML.
+  /// A template with this model's begin and end texts. REQUIRES: text_status().ok(). Empty source: the file's own, or
+  /// ChatML.
   [[nodiscard]] Result<ChatTemplate> chat_template(const std::string& source = "") const;
 
   [[nodiscard]] const ModelSummary& summary() const;

@@ -1,8 +1,7 @@
 #include "runtime/memory_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "base/checked.h"
 #include "kernels/ops/attention.h"
@@ -14,7 +13,9 @@ namespace {
 // Logits of one micro-batch are kept in at most this many bytes; a batch that wants more is cut into smaller ones.
 constexpr int64_t kLogitsBytesMax = 32 << 20;
 
-double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double mib(uint64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
 
 Status out_of_range(const char* flag, int64_t found, int64_t least, int64_t most) {
   return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be {} to {}", flag, found, least, most)};
@@ -61,7 +62,8 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   sizes.shape.row_pages = pages(options.n_ctx);
   for (const int64_t window : model.kv_classes.windows) {
     // A window class keeps what the window sees, one micro-batch, and the pages that both ends touch partly.
-    const int64_t visible = window == 0 ? options.n_ctx : std::min(options.n_ctx, window + sizes.shape.n_tokens + 2 * kPageTokens);
+    const int64_t visible =
+        window == 0 ? options.n_ctx : std::min(options.n_ctx, window + sizes.shape.n_tokens + 2 * kPageTokens);
     sizes.class_pages.push_back(pages(visible) * options.n_seq_max);
   }
   return sizes;
@@ -137,10 +139,11 @@ Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs) 
   if (lacking.empty()) {
     return {};
   }
-  return {ErrorCode::kDoesNotFit,
-          fmt::format("the {} placement does not fit: {}. Lower --ctx-size or --ubatch-size, raise --device-memory, or add "
-                      "a --device",
-                      split_mode_name(model.placement.made_by), lacking)};
+  return {
+      ErrorCode::kDoesNotFit,
+      fmt::format("the {} placement does not fit: {}. Lower --ctx-size or --ubatch-size, raise --device-memory, or add "
+                  "a --device",
+                  split_mode_name(model.placement.made_by), lacking)};
 }
 
 }  // namespace tessera

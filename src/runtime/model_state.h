@@ -24,10 +24,10 @@ struct DeviceWeights {
   const KernelTable* kernels = nullptr;
   std::vector<TileLayout> tile_layouts;  // by tile, for every tile of the model
   std::unique_ptr<MemoryRange> range;
-  uint64_t tiles_offset = 0;             // where the tile region starts
+  uint64_t tiles_offset = 0;  // where the tile region starts
   uint64_t bytes = 0;
-  uint64_t kv_bytes = 0;                 // of all contexts
-  uint64_t scratch_bytes = 0;            // of all contexts
+  uint64_t kv_bytes = 0;       // of all contexts
+  uint64_t scratch_bytes = 0;  // of all contexts
 };
 
 class ModelState {

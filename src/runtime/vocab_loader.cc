@@ -5,7 +5,9 @@
 namespace tessera {
 namespace {
 
-std::string key(std::string_view name) { return fmt::format("tokenizer.ggml.{}", name); }
+std::string key(std::string_view name) {
+  return fmt::format("tokenizer.ggml.{}", name);
+}
 
 Status read_id(const Metadata& meta, std::string_view name, std::optional<int64_t>& id) {
   if (meta.has(key(name))) {

@@ -82,7 +82,8 @@ class Loader {
     const WeightLayout* layout = weights.kernels->layout(spec.dtype);
     const uint64_t row = row_bytes(spec.dtype, static_cast<uint64_t>(panel.columns.size()));
     const auto group = static_cast<uint64_t>(layout->row_group);
-    const auto step = static_cast<int64_t>(round_up(std::max<uint64_t>(kChunkBytes / std::max<uint64_t>(row, 1), 1), group));
+    const auto step =
+        static_cast<int64_t>(round_up(std::max<uint64_t>(kChunkBytes / std::max<uint64_t>(row, 1), 1), group));
     for (int64_t begin = 0; begin < panel.n_rows; begin += step) {
       const int64_t end = std::min(begin + step, panel.n_rows);
       std::byte* at = dst + layout->packed_bytes(spec.dtype, begin, panel.columns.size());

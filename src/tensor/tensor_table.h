@@ -26,14 +26,14 @@ using TensorIndex = int32_t;
 inline constexpr TensorIndex kNoTensor = -1;
 
 struct TensorSpec {
-  std::string name;        // as in the file; constants get a name of their own
+  std::string name;  // as in the file; constants get a name of their own
   DType dtype = DType::kF32;
-  int64_t rows = 1;        // outputs of a product; 1 for vectors
-  int64_t columns = 0;     // inputs of a product; length of vectors
+  int64_t rows = 1;     // outputs of a product; 1 for vectors
+  int64_t columns = 0;  // inputs of a product; length of vectors
   TileKind tile = TileKind::kReplica;
-  int32_t layer = -1;      // -1: none (head, final norm)
+  int32_t layer = -1;  // -1: none (head, final norm)
   CutRule cut;
-  int32_t source = -1;     // index among the file's tensors; -1: constant
+  int32_t source = -1;  // index among the file's tensors; -1: constant
   std::vector<float> constant;
 };
 

@@ -11,7 +11,7 @@
 namespace tessera {
 
 struct CpuLaunch {
-  int thread = 0;     // this thread, 0 .. n_threads - 1
+  int thread = 0;  // this thread, 0 .. n_threads - 1
   int n_threads = 1;
 };
 

@@ -17,7 +17,9 @@ namespace {
 
 // Between -10 and 10 the reference engine looks GELU up in a table of half-precision values; this twin rounds the same
 // way, since it is what whole models are compared with (without it tiny-gemma3 differs by 2e-3 instead of 5e-4).
-double round_f16(double x) { return f16_to_f32(f32_to_f16(static_cast<float>(x))); }
+double round_f16(double x) {
+  return f16_to_f32(f32_to_f16(static_cast<float>(x)));
+}
 
 double activate_scalar(Activation activation, double x) {
   if (activation == Activation::kSilu) {

@@ -10,7 +10,7 @@ struct AddArgs {
   int64_t a_stride = 0;
   const float* b = nullptr;  // [n_tokens, width] f32, rows at b_stride
   int64_t b_stride = 0;
-  float* y = nullptr;        // [n_tokens, width] f32, rows at y_stride
+  float* y = nullptr;  // [n_tokens, width] f32, rows at y_stride
   int64_t y_stride = 0;
   int64_t width = 0;
   bool per_output = false;

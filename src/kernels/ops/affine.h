@@ -7,9 +7,9 @@
 namespace tessera {
 
 struct AffineArgs {
-  const float* x = nullptr;      // [n_rows, x_stride] f32
+  const float* x = nullptr;  // [n_rows, x_stride] f32
   int64_t x_stride = 0;
-  float* y = nullptr;            // [n_rows, y_stride] f32
+  float* y = nullptr;  // [n_rows, y_stride] f32
   int64_t y_stride = 0;
   int64_t width = 0;
   const float* scale = nullptr;  // [1] f32, or null

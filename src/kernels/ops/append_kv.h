@@ -1,8 +1,9 @@
 #pragma once
 // append_kv: writes this batch's keys and values into their pages, converting to the cache's types.
 //
-// Token t goes to page slots[t] / kPageTokens, place slots[t] % kPageTokens, of every panel. Quantised types are written
-// with quantize_row's rounding (tensor/quants.h). Bytes: reads n_tokens * heads * dims * 4, writes the converted rows.
+// Token t goes to page slots[t] / kPageTokens, place slots[t] % kPageTokens, of every panel. Quantised types are
+// written with quantize_row's rounding (tensor/quants.h). Bytes: reads n_tokens * heads * dims * 4, writes the
+// converted rows.
 
 #include <cstdint>
 #include <vector>

@@ -26,9 +26,9 @@ inline constexpr int64_t kAttentionMaxDim = 512;
 struct AttentionArgs {
   const float* q = nullptr;  // [n_tokens, q_stride] f32; row t holds this device's query heads of k_dim
   int64_t q_stride = 0;
-  float* out = nullptr;      // [n_tokens, out_stride] f32; row t holds this device's query heads of v_dim
+  float* out = nullptr;  // [n_tokens, out_stride] f32; row t holds this device's query heads of v_dim
   int64_t out_stride = 0;
-  int64_t n_rep = 1;         // query heads per KV head
+  int64_t n_rep = 1;  // query heads per KV head
   KvFormat format;
   std::vector<KvPanel> panels;
   const int32_t* positions = nullptr;   // [n_tokens] i32
@@ -36,9 +36,9 @@ struct AttentionArgs {
   const int32_t* page_table = nullptr;  // [n_seqs, page_table_stride] i32
   int64_t page_table_stride = 0;
   float scale = 1;
-  float softcap = 0;                    // 0: none
-  int64_t window = 0;                   // 0: none
-  const float* sinks = nullptr;         // [query heads of this device] f32; null: none
+  float softcap = 0;             // 0: none
+  int64_t window = 0;            // 0: none
+  const float* sinks = nullptr;  // [query heads of this device] f32; null: none
 };
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 namespace tessera {
 
 struct GatherRowsArgs {
-  const float* x = nullptr;       // [n_tokens, x_stride] f32
+  const float* x = nullptr;  // [n_tokens, x_stride] f32
   int64_t x_stride = 0;
   const int32_t* rows = nullptr;  // [n_outputs] i32, each < n_tokens
   float* y = nullptr;             // [n_outputs, y_stride] f32

@@ -13,13 +13,13 @@ enum class Activation : uint8_t { kSilu, kGeluTanh };
 struct GluArgs {
   const float* gate = nullptr;  // [n_tokens, gate_stride] f32
   int64_t gate_stride = 0;
-  const float* up = nullptr;    // [n_tokens, up_stride] f32
+  const float* up = nullptr;  // [n_tokens, up_stride] f32
   int64_t up_stride = 0;
-  float* y = nullptr;           // [n_tokens, y_stride] f32; null: only q8 is wanted
+  float* y = nullptr;  // [n_tokens, y_stride] f32; null: only q8 is wanted
   int64_t y_stride = 0;
   int64_t width = 0;
   Activation activation = Activation::kSilu;
-  void* q8 = nullptr;           // not null: also writes the rows quantised as Op::kQuantize would (same bits)
+  void* q8 = nullptr;  // not null: also writes the rows quantised as Op::kQuantize would (same bits)
 };
 
 }  // namespace tessera

@@ -21,13 +21,13 @@ struct ReduceLeaf {
 
 struct ReduceArgs {
   std::vector<ReduceLeaf> leaves;
-  std::vector<int8_t> order;        // postfix; one value remains
+  std::vector<int8_t> order;  // postfix; one value remains
   int64_t width = 0;
   const float* scale = nullptr;     // [1] f32, or null
   const float* bias = nullptr;      // [width] f32, or null
   const float* residual = nullptr;  // [n_tokens, residual_stride] f32, or null
   int64_t residual_stride = 0;
-  float* y = nullptr;               // [n_tokens, y_stride] f32
+  float* y = nullptr;  // [n_tokens, y_stride] f32
   int64_t y_stride = 0;
 };
 

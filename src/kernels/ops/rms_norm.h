@@ -15,11 +15,11 @@ struct RmsNormArgs {
   const float* weight = nullptr;  // [width] f32, shared by all groups; null: no weight
   float* y = nullptr;             // [n_tokens, y_stride] f32
   int64_t y_stride = 0;
-  int64_t n_groups = 1;           // 1 for the residual stream, heads for a per-head norm
+  int64_t n_groups = 1;  // 1 for the residual stream, heads for a per-head norm
   int64_t width = 0;
   float eps = 0;
-  bool per_output = false;        // rows are outputs (n_outputs) instead of tokens
-  void* q8 = nullptr;             // not null: also writes the rows quantised as Op::kQuantize would (same bits)
+  bool per_output = false;  // rows are outputs (n_outputs) instead of tokens
+  void* q8 = nullptr;       // not null: also writes the rows quantised as Op::kQuantize would (same bits)
 };
 
 }  // namespace tessera

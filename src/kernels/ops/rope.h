@@ -14,7 +14,7 @@ namespace tessera {
 struct RopeInput {
   const float* x = nullptr;  // [n_tokens, x_stride] f32; row t holds n_heads heads of head_dim
   int64_t x_stride = 0;
-  float* y = nullptr;        // [n_tokens, y_stride] f32
+  float* y = nullptr;  // [n_tokens, y_stride] f32
   int64_t y_stride = 0;
   int64_t n_heads = 0;
 };

@@ -14,7 +14,7 @@ struct RopeTableArgs {
   const float* inv_freq = nullptr;     // [n_pairs] f32
   int64_t n_pairs = 0;
   float magnitude = 1;
-  float* table = nullptr;              // [n_tokens, n_pairs, 2] f32
+  float* table = nullptr;  // [n_tokens, n_pairs, 2] f32
 };
 
 }  // namespace tessera

@@ -8,11 +8,11 @@ namespace tessera {
 struct ScaleArgs {
   const float* x = nullptr;  // [n_rows, x_stride] f32
   int64_t x_stride = 0;
-  float* y = nullptr;        // [n_rows, y_stride] f32
+  float* y = nullptr;  // [n_rows, y_stride] f32
   int64_t y_stride = 0;
   int64_t width = 0;
   float scale = 1;
-  float softcap = 0;         // 0: none
+  float softcap = 0;  // 0: none
   bool per_output = false;
 };
 

@@ -1,7 +1,6 @@
 #include "program/build/builder.h"
 
 #include <fmt/format.h>
-
 #include <utility>
 
 namespace tessera {
@@ -65,7 +64,8 @@ Value Builder::rms_norm(Value x, TensorIndex weight, float eps, int64_t group_wi
       return fail(fmt::format("tensor {} has {} elements, wanted {}", spec.name, spec.columns, width));
     }
   }
-  return add_node(RmsNormNode{weight, eps, width}, {x.id}, new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+  return add_node(RmsNormNode{weight, eps, width}, {x.id},
+                  new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
 }
 
 Value Builder::linear(const Weight& w, Value x) {
@@ -81,18 +81,20 @@ Value Builder::linear(const Weight& w, Value x) {
   }
   if (spec.cut.dim == CutDim::kRows && in.kind == ValueKind::kWhole) {
     if (spec.columns != in.width || groups <= 0 || spec.rows % groups != 0) {
-      return fail(fmt::format("tensor {} is [{}, {}], wanted [a multiple of {}, {}]", spec.name, spec.rows, spec.columns,
-                              groups, in.width));
+      return fail(fmt::format("tensor {} is [{}, {}], wanted [a multiple of {}, {}]", spec.name, spec.rows,
+                              spec.columns, groups, in.width));
     }
-    const Value product = add_node(LinearNode{w}, {x.id},
-                                   new_value(ValueKind::kCut, spec.cut.axis, spec.layer, spec.rows / groups, in.per_output));
+    const Value product =
+        add_node(LinearNode{w}, {x.id},
+                 new_value(ValueKind::kCut, spec.cut.axis, spec.layer, spec.rows / groups, in.per_output));
     if (!w.has_epilogue()) {
       return product;
     }
     return add_node(AffineNode{w.scale, w.bias}, {product.id},
                     new_value(ValueKind::kCut, spec.cut.axis, spec.layer, spec.rows / groups, in.per_output));
   }
-  if (spec.cut.dim == CutDim::kColumns && in.kind == ValueKind::kCut && in.axis == spec.cut.axis && in.layer == spec.layer) {
+  if (spec.cut.dim == CutDim::kColumns && in.kind == ValueKind::kCut && in.axis == spec.cut.axis &&
+      in.layer == spec.layer) {
     if (spec.columns != in.width * groups) {
       return fail(fmt::format("tensor {} has {} columns, wanted {}", spec.name, spec.columns, in.width * groups));
     }
@@ -209,7 +211,8 @@ Value Builder::glu(GluActivation activation, Value gate, Value up) {
   if (info(up).width != in.width || info(up).axis != in.axis) {
     return fail("gate and up projections have different widths");
   }
-  return add_node(GluNode{activation}, {gate.id, up.id}, new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+  return add_node(GluNode{activation}, {gate.id, up.id},
+                  new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
 }
 
 Value Builder::gather_outputs(Value x) {

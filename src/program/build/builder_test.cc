@@ -80,10 +80,12 @@ TEST(Builder, RemembersTheFirstMistake) {
     const auto program = std::move(b).finish();
     return program.ok() ? std::string() : program.status().message();
   };
-  EXPECT_NE(message_of([&](Builder& b) { b.linear(f.o, b.embed(f.embed)); }).find("tensor o is cut"), std::string::npos);
+  EXPECT_NE(message_of([&](Builder& b) { b.linear(f.o, b.embed(f.embed)); }).find("tensor o is cut"),
+            std::string::npos);
   EXPECT_NE(message_of([&](Builder& b) { b.rms_norm(b.embed(f.embed), f.bias, 1); }).find("tensor bias has 32"),
             std::string::npos);
-  EXPECT_NE(message_of([&](Builder& b) { b.rope_table(f.inv_freq, 1, 4, true); }).find("heads of 4"), std::string::npos);
+  EXPECT_NE(message_of([&](Builder& b) { b.rope_table(f.inv_freq, 1, 4, true); }).find("heads of 4"),
+            std::string::npos);
   EXPECT_NE(message_of([&](Builder& b) { b.reduce(b.embed(f.embed)); }).find("partial"), std::string::npos);
   EXPECT_NE(message_of([&](Builder& b) { b.logits(b.embed(f.embed)); }).find("vocabulary"), std::string::npos);
   EXPECT_NE(message_of([&](Builder& b) {

@@ -2,9 +2,9 @@
 // The program of one architecture: what it computes, written for no device in particular.
 //
 // A straight list of nodes over values. A value is *whole* (each row complete: the residual stream, norms), *cut* (rows
-// divided over the groups of an axis: heads, feed-forward columns, vocabulary) or *partial* (per-cut pieces that a reduce
-// has still to add). Nothing here knows devices, cuts in number, or batch sizes; lowering (program/lower) turns a program
-// and a placement into steps. Immutable once built.
+// divided over the groups of an axis: heads, feed-forward columns, vocabulary) or *partial* (per-cut pieces that a
+// reduce has still to add). Nothing here knows devices, cuts in number, or batch sizes; lowering (program/lower) turns
+// a program and a placement into steps. Immutable once built.
 
 #include <cstdint>
 #include <string>
@@ -40,23 +40,58 @@ struct Weight {
 enum class GluActivation : uint8_t { kSilu, kGeluTanh };
 
 // What each kind of node does; inputs and outputs are whole unless said otherwise.
-struct EmbedNode { TensorIndex table; float scale; };              // () -> x [tokens, n_embd]: rows of the table * scale
-struct RmsNormNode { TensorIndex weight; float eps; int64_t group_width; };  // x -> y, whole or cut; groups per head when cut
-struct LinearNode { Weight w; };                                   // whole -> cut (rows cut), cut -> partial (columns cut)
-struct AffineNode { TensorIndex scale; TensorIndex bias; };        // cut -> cut: the epilogue of a row-cut weight
-struct ReduceNode { TensorIndex scale; TensorIndex bias; };        // partial -> whole, with the weight's epilogue
-struct AddNode {};                                                 // a, b -> a + b
-struct ScaleNode { float scale; float softcap; };                  // x -> softcap(x * scale), whole or cut
-struct RopeTableNode { TensorIndex inv_freq; float magnitude; };   // () -> [tokens, n_pairs, 2]
-struct RopeNode { int64_t head_dim; int64_t n_pairs; bool neox; }; // table, cut... -> cut...
-struct AppendNode { int32_t layer; };                              // k, v (cut) -> cache
-struct AttentionNode { int32_t layer; int64_t n_rep; float scale; float softcap; int64_t window; };  // q (cut), cache -> cut
-struct GluNode { GluActivation activation; };                      // gate, up (cut) -> cut
-struct GatherOutputsNode {};                                       // x [tokens, w] -> [outputs, w]
-struct LogitsNode {};                                              // cut over the vocabulary -> the caller
+struct EmbedNode {
+  TensorIndex table;
+  float scale;
+};  // () -> x [tokens, n_embd]: rows of the table * scale
+struct RmsNormNode {
+  TensorIndex weight;
+  float eps;
+  int64_t group_width;
+};  // x -> y, whole or cut; groups per head when cut
+struct LinearNode {
+  Weight w;
+};  // whole -> cut (rows cut), cut -> partial (columns cut)
+struct AffineNode {
+  TensorIndex scale;
+  TensorIndex bias;
+};  // cut -> cut: the epilogue of a row-cut weight
+struct ReduceNode {
+  TensorIndex scale;
+  TensorIndex bias;
+};                  // partial -> whole, with the weight's epilogue
+struct AddNode {};  // a, b -> a + b
+struct ScaleNode {
+  float scale;
+  float softcap;
+};  // x -> softcap(x * scale), whole or cut
+struct RopeTableNode {
+  TensorIndex inv_freq;
+  float magnitude;
+};  // () -> [tokens, n_pairs, 2]
+struct RopeNode {
+  int64_t head_dim;
+  int64_t n_pairs;
+  bool neox;
+};  // table, cut... -> cut...
+struct AppendNode {
+  int32_t layer;
+};  // k, v (cut) -> cache
+struct AttentionNode {
+  int32_t layer;
+  int64_t n_rep;
+  float scale;
+  float softcap;
+  int64_t window;
+};  // q (cut), cache -> cut
+struct GluNode {
+  GluActivation activation;
+};                            // gate, up (cut) -> cut
+struct GatherOutputsNode {};  // x [tokens, w] -> [outputs, w]
+struct LogitsNode {};         // cut over the vocabulary -> the caller
 
-using NodeOp = std::variant<EmbedNode, RmsNormNode, LinearNode, AffineNode, ReduceNode, AddNode, ScaleNode, RopeTableNode,
-                            RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode>;
+using NodeOp = std::variant<EmbedNode, RmsNormNode, LinearNode, AffineNode, ReduceNode, AddNode, ScaleNode,
+                            RopeTableNode, RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode>;
 
 struct Node {
   NodeOp op;

@@ -7,9 +7,13 @@
 namespace tessera {
 namespace {
 
-CutMask range_mask(CutRange range) { return ((CutMask{1} << range.hi) - 1) & ~((CutMask{1} << range.lo) - 1); }
+CutMask range_mask(CutRange range) {
+  return ((CutMask{1} << range.hi) - 1) & ~((CutMask{1} << range.lo) - 1);
+}
 
-int split_point(CutRange range) { return range.lo + (range.hi - range.lo + 1) / 2; }
+int split_point(CutRange range) {
+  return range.lo + (range.hi - range.lo + 1) / 2;
+}
 
 void collect(CutRange range, CutMask nonempty, CutMask held, std::vector<CutRange>& out) {
   const CutMask inside = range_mask(range) & nonempty;

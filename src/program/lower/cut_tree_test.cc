@@ -1,7 +1,6 @@
 #include "program/lower/cut_tree.h"
 
 #include <gtest/gtest.h>
-
 #include <random>
 
 #include "kernels/ops/reduce.h"

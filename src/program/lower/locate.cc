@@ -7,7 +7,9 @@ namespace {
 
 constexpr DeviceMask kEverywhere = ~DeviceMask{0};
 
-DeviceMask lowest(DeviceMask set) { return set & (~set + 1); }
+DeviceMask lowest(DeviceMask set) {
+  return set & (~set + 1);
+}
 
 // One pass forward for where values arise, one backward for where they are wanted.
 class Locator {
@@ -94,7 +96,7 @@ class Locator {
   const TileSet& tiles_;
   const Placement& placement_;
   std::vector<DeviceMask> arises_;  // devices on which a value can be computed without copying its inputs
-  std::vector<bool> pinned_;       // computed only where it arises
+  std::vector<bool> pinned_;        // computed only where it arises
   std::vector<DeviceMask> wanted_;
   Locations result_;
 };

@@ -1,10 +1,11 @@
 #pragma once
 // Where every op runs: the one rule of DESIGN's "Program and lowering", applied to a program and a placement.
 //
-// A product runs where its weight tile lives; append and attention where the kv tile lives (kv(l, c) follows attn(l, c)),
-// so a cut or partial value lives, cut by cut, with the tiles of its axis. An op without an anchor runs on every device
-// that uses its result. The residual stream is the exception that keeps this from reaching back to the first layer: a
-// reduce, and a sum that a reduce feeds, run only on devices that hold the reduce's partials; a user elsewhere gets a copy.
+// A product runs where its weight tile lives; append and attention where the kv tile lives (kv(l, c) follows attn(l,
+// c)), so a cut or partial value lives, cut by cut, with the tiles of its axis. An op without an anchor runs on every
+// device that uses its result. The residual stream is the exception that keeps this from reaching back to the first
+// layer: a reduce, and a sum that a reduce feeds, run only on devices that hold the reduce's partials; a user elsewhere
+// gets a copy.
 
 #include <cstdint>
 #include <vector>
@@ -26,7 +27,7 @@ struct ValueCopy {
 };
 
 struct ValueLocation {
-  DeviceMask runs = 0;             // whole values: devices on which the producer runs
+  DeviceMask runs = 0;            // whole values: devices on which the producer runs
   std::vector<ValueCopy> copies;  // whole values: made right after it ran
 };
 

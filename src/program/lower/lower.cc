@@ -25,6 +25,8 @@ HostInputLayout host_input_layout(const BatchShape& shape, int64_t n_embd, size_
   return layout;
 }
 
-Result<Lowered> lower(const LowerInput& input) { return Lowerer(input).run(); }
+Result<Lowered> lower(const LowerInput& input) {
+  return Lowerer(input).run();
+}
 
 }  // namespace tessera

@@ -35,8 +35,8 @@ struct HostInputLayout {
   uint64_t seq_rows = 0;     // [n_tokens] i32
   uint64_t output_rows = 0;  // [n_outputs] i32
   struct Class {
-    uint64_t slots = 0;      // [n_tokens] i32
-    uint64_t page_table = 0; // [n_seqs, row_pages] i32
+    uint64_t slots = 0;       // [n_tokens] i32
+    uint64_t page_table = 0;  // [n_seqs, row_pages] i32
   };
   std::vector<Class> classes;
   uint64_t bytes = 0;
@@ -61,18 +61,18 @@ struct LowerInput {
   std::vector<LowerDevice> devices;
   DType k_type = DType::kF16;
   DType v_type = DType::kF16;
-  std::vector<std::byte*> kv_bases;              // [layer * n_cuts + cut]; null where the cut is empty
+  std::vector<std::byte*> kv_bases;  // [layer * n_cuts + cut]; null where the cut is empty
   BatchShape shape;
-  std::array<std::byte*, 2> host_inputs{};       // by parity: HostInputLayout's block
-  std::array<float*, 2> host_logits{};           // by parity: [n_outputs, n_vocab] f32
-  bool count_only = false;                       // only scratch_bytes and stats are wanted; addresses may be anything
+  std::array<std::byte*, 2> host_inputs{};  // by parity: HostInputLayout's block
+  std::array<float*, 2> host_logits{};      // by parity: [n_outputs, n_vocab] f32
+  bool count_only = false;                  // only scratch_bytes and stats are wanted; addresses may be anything
 };
 
 /// What one micro-batch does, for people and tests.
 struct LowerStats {
   int64_t n_kernels = 0;
-  int64_t n_reduces = 0;         // reduce steps that add pieces of two or more cuts
-  int64_t n_copies = 0;          // between devices
+  int64_t n_reduces = 0;  // reduce steps that add pieces of two or more cuts
+  int64_t n_copies = 0;   // between devices
   int64_t copy_floats_per_token = 0;
 };
 

@@ -62,8 +62,7 @@ void Lowerer::record_reduce(ValueId out, int device, const std::vector<Leaf>& le
     residual_buffer = instance(residual, device).buffer;
     reads.push_back(residual_buffer);
   }
-  const float* scale =
-      epilogue == nullptr || epilogue->scale == kNoTensor ? nullptr : replica(epilogue->scale, device);
+  const float* scale = epilogue == nullptr || epilogue->scale == kNoTensor ? nullptr : replica(epilogue->scale, device);
   const float* bias = epilogue == nullptr || epilogue->bias == kNoTensor ? nullptr : replica(epilogue->bias, device);
   result_.stats.n_reduces += leaves.size() > 1 ? 1 : 0;
   record<ReduceArgs>(Op::kReduce, device, reads, {y}, [=](ReduceArgs& a, const Addresses& at) {

@@ -1,8 +1,7 @@
 #include "program/lower/lowerer.h"
 
-#include <fmt/format.h>
-
 #include <bit>
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/checked.h"

@@ -3,8 +3,9 @@
 //
 // For each node and each device on which locate() lets it run, one step is recorded. A value on a device is an
 // *instance*: whole values have full rows, cut values the columns of the cuts that the device holds, side by side in
-// ascending order; partials one matrix per held cut. Named fusions: several products of one input share a launch; a norm
-// or glu whose result feeds integer products writes it quantised as well; a reduce takes the residual sum that follows.
+// ascending order; partials one matrix per held cut. Named fusions: several products of one input share a launch; a
+// norm or glu whose result feeds integer products writes it quantised as well; a reduce takes the residual sum that
+// follows.
 
 #include <map>
 #include <string>
@@ -73,9 +74,13 @@ class Lowerer {
   // Helpers.
   [[nodiscard]] const ValueInfo& value(ValueId id) const { return program_.values[static_cast<size_t>(id)]; }
   [[nodiscard]] const TensorSpec& tensor(TensorIndex t) const { return table_.tensors[static_cast<size_t>(t)]; }
-  [[nodiscard]] const KernelTable& kernels(int device) const { return *in_.devices[static_cast<size_t>(device)].kernels; }
+  [[nodiscard]] const KernelTable& kernels(int device) const {
+    return *in_.devices[static_cast<size_t>(device)].kernels;
+  }
   [[nodiscard]] const float* replica(TensorIndex t, int device) const;
-  [[nodiscard]] int64_t max_rows(const ValueInfo& v) const { return v.per_output ? in_.shape.n_outputs : in_.shape.n_tokens; }
+  [[nodiscard]] int64_t max_rows(const ValueInfo& v) const {
+    return v.per_output ? in_.shape.n_outputs : in_.shape.n_tokens;
+  }
   [[nodiscard]] CutMask held(const ValueInfo& v, int device) const;
   [[nodiscard]] int64_t held_width(const ValueInfo& v, CutMask cuts) const;
   [[nodiscard]] int64_t cut_width(const ValueInfo& v, int cut) const;
@@ -92,7 +97,8 @@ class Lowerer {
   /// Records one kernel call whose argument struct `make` fills from addresses.
   template <typename Args>
   void record(Op op, int device, std::vector<BufferId> reads, std::vector<BufferId> writes,
-              std::function<void(Args&, const Recorder::Addresses&)> make, DType a = DType::kF32, DType b = DType::kF32);
+              std::function<void(Args&, const Recorder::Addresses&)> make, DType a = DType::kF32,
+              DType b = DType::kF32);
   /// Uploads a part of the host's inputs. Row count and width in bytes as in CopyArgs.
   BufferId upload(int device, uint64_t host_offset, uint64_t row_bytes, int64_t max_rows, RowCount count);
   std::vector<KvPanel> kv_panels(int32_t layer, int device) const;

@@ -26,7 +26,7 @@ using BufferId = int32_t;
 struct Segment {
   int32_t device = 0;
   std::array<std::shared_ptr<const CommandList>, 2> commands;  // by parity
-  std::vector<int32_t> waits;           // segments of the same micro-batch
+  std::vector<int32_t> waits;                                  // segments of the same micro-batch
   std::vector<int32_t> waits_previous;  // segments of the micro-batch two before, of the same parity
 };
 
@@ -49,7 +49,8 @@ class Recorder {
   /// A buffer that steps of other devices read.
   BufferId shared(int device, int64_t bytes) { return add_buffer(device, bytes, true); }
 
-  /// Records a step. Every buffer in `writes` belongs to `device`; buffers in `reads` may be another device's shared ones.
+  /// Records a step. Every buffer in `writes` belongs to `device`; buffers in `reads` may be another device's shared
+  /// ones.
   void step(int device, std::vector<BufferId> reads, std::vector<BufferId> writes, MakeCommand make);
 
   /// Ends the device's current segment, so that others (and the host) can wait for what was recorded so far.
@@ -75,11 +76,11 @@ class Recorder {
     int32_t device = 0;
     uint64_t bytes = 0;
     bool shared = false;
-    int32_t first = -1;         // steps of its device between which it must keep its contents
+    int32_t first = -1;  // steps of its device between which it must keep its contents
     int32_t last = -1;
-    int32_t first_writer = -1;  // segments
-    int32_t writer = -1;        // the last one
-    std::vector<int32_t> readers;  // shared buffers: segments of other devices
+    int32_t first_writer = -1;         // segments
+    int32_t writer = -1;               // the last one
+    std::vector<int32_t> readers;      // shared buffers: segments of other devices
     std::array<uint64_t, 2> offset{};  // by parity; equal unless shared
   };
   /// Memory that shared buffers of one device take in turn.
@@ -96,11 +97,11 @@ class Recorder {
   };
   struct OpenSegment {
     int32_t device = 0;
-    int32_t ordinal = 0;                     // among its device's segments
+    int32_t ordinal = 0;  // among its device's segments
     bool closed = false;
     bool empty = true;
     std::vector<int32_t> waits;
-    std::vector<int32_t> known;              // by device: ordinal of the last segment done when this one starts
+    std::vector<int32_t> known;  // by device: ordinal of the last segment done when this one starts
   };
 
   BufferId add_buffer(int device, int64_t bytes, bool shared);
@@ -118,7 +119,7 @@ class Recorder {
   std::vector<Slot> slots_;
   std::vector<Step> steps_;
   std::vector<OpenSegment> segments_;
-  std::vector<int32_t> order_;               // closed segments, in order of closing
+  std::vector<int32_t> order_;  // closed segments, in order of closing
   std::vector<int32_t> position_;
   std::vector<int32_t> current_;             // by device: open segment, -1: none
   std::vector<std::vector<int32_t>> known_;  // by device, by other device: ordinal known to be done, -1: none

@@ -1,7 +1,6 @@
 #include "program/lower/recorder.h"
 
 #include <gtest/gtest.h>
-
 #include <map>
 #include <random>
 #include <set>
@@ -80,7 +79,8 @@ class Replay {
     for (const Command& command : *segment.commands[0]) {
       const Shadow& step = steps_.at(command.name);
       for (const BufferId id : step.reads) {
-        EXPECT_EQ(owner_[places_.at(id).first], std::pair(round, id)) << "step " << command.name << " of round " << round;
+        EXPECT_EQ(owner_[places_.at(id).first], std::pair(round, id))
+            << "step " << command.name << " of round " << round;
       }
       const auto [begin, end] = places_.at(step.write);
       for (auto it = owner_.lower_bound(begin); it != owner_.end() && it->first < end;) {
