@@ -141,13 +141,7 @@ bool BpeEncoder::encode_whole(std::string_view word, std::string& letters, std::
 }
 
 std::vector<uint8_t> BpeEncoder::missing_bytes() const {
-  std::vector<uint8_t> missing;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (byte_tokens_[byte] < 0) {
-      missing.push_back(static_cast<uint8_t>(byte));
-    }
-  }
-  return missing;
+  return bytes_without_token(byte_tokens_);
 }
 
 }  // namespace tessera

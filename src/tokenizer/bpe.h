@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/text_index.h"
 
@@ -58,7 +59,7 @@ class BpeEncoder {
   std::deque<std::string> extra_texts_;    // of the ids from n_vocab on
   std::vector<Rule> rules_;                // open addressing, a power of two, at most half used
   std::array<int32_t, 256> byte_symbols_;  // what a word starts from, with byte letters
-  std::array<int32_t, 256> byte_tokens_;   // the token of a byte, or -1
+  ByteTokens byte_tokens_;                 // the token of a byte, or -1
 };
 
 }  // namespace tessera

@@ -76,13 +76,7 @@ void SpmEncoder::encode_segment(std::string_view text, std::vector<Symbol>& symb
 }
 
 std::vector<uint8_t> SpmEncoder::missing_bytes() const {
-  std::vector<uint8_t> missing;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (byte_tokens_[byte] < 0) {
-      missing.push_back(static_cast<uint8_t>(byte));
-    }
-  }
-  return missing;
+  return bytes_without_token(byte_tokens_);
 }
 
 }  // namespace tessera

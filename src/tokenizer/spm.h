@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/text_index.h"
 
@@ -33,8 +34,8 @@ class SpmEncoder {
   std::span<const float> scores_;
   const TextIndex& index_;
   std::optional<int32_t> unknown_;
-  std::array<int32_t, 256> byte_tokens_;  // or -1
-  std::array<bool, 256> before_mark_{};   // last bytes of what some token holds in front of a U+2581
+  ByteTokens byte_tokens_;               // or -1
+  std::array<bool, 256> before_mark_{};  // last bytes of what some token holds in front of a U+2581
 };
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 
 #include <bit>
 
-#include "base/check.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/quantize.h"
 #include "program/lower/lowerer.h"
