@@ -106,6 +106,7 @@ void HostQueue::process(const Await& item) {
   if (event == nullptr) {
     if (failure_.ok()) {
       item.event.wait();
+      failure_ = item.event.state()->failure();
     }
     return;
   }

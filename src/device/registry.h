@@ -22,7 +22,7 @@ struct DeviceSpec {
   std::string name;  // of the logical device, unique in its list
 };
 
-/// Largest number of logical devices in one list.
+/// Largest number of logical devices in one list (a model takes fewer: kMaxMaskDevices).
 inline constexpr size_t kMaxDevices = 64;
 
 /// Parses the elements of --device; an empty list means cpu:0.

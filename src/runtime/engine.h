@@ -3,7 +3,8 @@
 //
 // A Model is loaded once and shared by its contexts. Everything that touches devices runs on the model's one loop
 // thread; functions here may be called from any thread and wait for it. The model file stays mapped for the model's
-// life: the embedding table is read from it, and it remains a valid copy of every weight.
+// life: the embedding table is read from it, and it remains a valid copy of every weight (on disk: memory holds the
+// packed tiles alone).
 
 #include <cstdint>
 #include <functional>
@@ -43,7 +44,7 @@ struct ModelOptions {
   std::string cpu_isa = "auto";         // auto, portable, avx2, avx512
   std::string split_mode = "layer";     // none, layer, tensor
   std::vector<double> tensor_split;     // shares of the devices; empty: even
-  int n_cuts = 0;                       // 0: from devices and shares
+  int n_cuts = 0;                       // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
   bool vocab_only = false;              // tokenizer and template only, required; no device is opened
   ContextOptions context;               // what will be opened: the budget check counts it
   DeviceOpener open_devices;            // for tests, which decorate devices; empty: the registry opens `devices`
@@ -82,9 +83,10 @@ class ModelState;  // runtime's own view (model_state.h)
 
 class Model {
  public:
-  /// Opens the file, checks everything, places and packs the weights.
-  /// Errors: those of the file; kInvalidArgument (names the flag); kDoesNotFit (per device: needed and budget);
-  /// kUnsupported.
+  /// Opens the file, checks everything, counts what weights and options.context need on each device, and only then
+  /// reads, places and packs the weights. Errors: those of the file; kInvalidArgument (names the flag); kDoesNotFit
+  /// (per device: needed and budget; no weight was read); kOutOfMemory (the budget allows what the machine does not
+  /// have); kUnsupported.
   static Result<std::shared_ptr<Model>> load(const ModelOptions& options, const Log& log = {},
                                              const LoadProgress& progress = {});
   ~Model();

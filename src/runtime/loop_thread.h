@@ -1,5 +1,5 @@
 #pragma once
-// The one thread on which everything of a model happens (DESIGN: threads).
+// The one thread on which everything of a model happens (docs/design.md, threads).
 //
 // Calls from any thread are run there one after another, in the order in which they arrived, while their caller waits;
 // what belongs to the model therefore needs no locks. A call made from the loop thread itself runs at once.
