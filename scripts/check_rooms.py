@@ -49,8 +49,8 @@ BACKENDS = ("cpu", "cuda", "vulkan", "null", "faulty")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".cpp", ".inc"}
 HEADER_SUFFIXES = {".h", ".cuh"}
 GPU_HEADERS = re.compile(r"^(cuda|cublas|cudnn|nvml|nccl|cub/|thrust/|mma\.h|vulkan|vk_|volk|hip/|rccl)")
-HEAVY_HEADERS = re.compile(r"^(nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc)")
-THIRD_PARTY = re.compile(r"^(gtest/|gmock/|nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc)")
+HEAVY_HEADERS = re.compile(r"^(nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc|editline/)")
+THIRD_PARTY = re.compile(r"^(gtest/|gmock/|nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc|editline/)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

@@ -331,11 +331,11 @@ class Run(CliTest):
 
     def test_ctrl_c_ends_a_generation_cleanly(self):
         status, out, message = self.interrupted()
-        self.assertEqual(status, 0, message)
+        self.assertEqual(status, 130, message)   # so that a script does not go on with half an answer
         self.assertEqual(out[-1:], b"\n")
         self.assertIn("ended by: cancelled", message)
         status, out, message = self.interrupted("--json", streams=False)
-        self.assertEqual(status, 0, message)
+        self.assertEqual(status, 130, message)
         self.assertEqual(json.loads(out)["stop"], "cancelled")
 
     def test_what_cannot_be_written_is_an_error(self):

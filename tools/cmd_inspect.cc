@@ -27,7 +27,7 @@ T take(std::span<const std::byte>& bytes) {
   return value;
 }
 
-// The value at the front of bytes, which the reader has checked; an array inside an array is named only.
+// The value at the front of bytes, which the reader has checked.
 Json take_value(MetaType type, std::span<const std::byte>& bytes) {
   switch (type) {
     case MetaType::kU8: return take<uint8_t>(bytes);
@@ -158,7 +158,7 @@ std::string inspect_text(const GgufFile& file, bool each_tensor) {
                                  file.version(), file.n_shards(), file.n_shards() == 1 ? "" : "s", file.file_bytes(),
                                  file.tensors().size(), n_parameters(file));
   for (const MetaValue& value : file.metadata().entries()) {
-    text += fmt::format("{} ({}) = {}\n", value.key, value.type_text(), value_text(value));
+    text += fmt::format("{} ({}) = {}\n", escape(value.key), value.type_text(), value_text(value));
   }
   return text + "\n" + tensor_table(file, each_tensor);
 }

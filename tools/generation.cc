@@ -67,26 +67,38 @@ InterruptGuard::InterruptGuard() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGINT, nullptr, &before_);
+  if (before_.sa_handler != SIG_IGN) {  // as after nohup: whoever started us wants no interruption
+    sigaction(SIGINT, &action, nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
-  struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
-  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGINT, &before_, nullptr);
 }
 
 const std::atomic<bool>& InterruptGuard::interrupted() const {
   return g_interrupted;
 }
 
+std::string stop_text(StopReason reason) {
+  switch (reason) {
+    case StopReason::kLimit: return "limit (--predict)";
+    case StopReason::kContextFull: return "context_full (--ctx-size)";
+    case StopReason::kWord: return "word (--stop)";
+    default: return std::string(stop_reason_name(reason));
+  }
+}
+
 std::string speed_lines(const GenerateTimings& t) {
+  // The first token comes from the prompt's logits: its time is the prompt's.
+  const std::string speed =
+      t.predicted_n > 1 ? fmt::format("{:8.1f}", per_second(t.predicted_n - 1, t.predicted_ms)) : "       -";
   const std::string cached = t.cache_n > 0 ? fmt::format(", {} more from the cache", t.cache_n) : std::string();
   return fmt::format(
       "prompt      {:6} tokens  {:9.1f} ms  {:8.1f} tokens/s{}\ngeneration  {:6} tokens  {:9.1f} ms  "
-      "{:8.1f} tokens/s\n",
-      t.prompt_n, t.prompt_ms, per_second(t.prompt_n, t.prompt_ms), cached, t.predicted_n, t.predicted_ms,
-      per_second(t.predicted_n, t.predicted_ms));
+      "{} tokens/s\n",
+      t.prompt_n, t.prompt_ms, per_second(t.prompt_n, t.prompt_ms), cached, t.predicted_n, t.predicted_ms, speed);
 }
 
 std::string timings_json(const GenerateTimings& t) {

@@ -2,6 +2,7 @@
 // What `run` and `chat` share: sampling flags, the conversation as a template request, Ctrl-C, speeds.
 
 #include <atomic>
+#include <csignal>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,7 +43,13 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   [[nodiscard]] const std::atomic<bool>& interrupted() const;
+
+ private:
+  struct sigaction before_ = {};
 };
+
+/// Why a generation ended, with the flag that decides it.
+std::string stop_text(StopReason reason);
 
 /// Tokens and speed of prompt and generation, two lines.
 std::string speed_lines(const GenerateTimings& timings);

@@ -22,8 +22,8 @@ struct DeviceSpec {
   std::string name;  // of the logical device, unique in its list
 };
 
-/// Largest number of logical devices in one list (a model takes fewer: kMaxMaskDevices).
-inline constexpr size_t kMaxDevices = 64;
+/// Largest number of logical devices in one list.
+inline constexpr size_t kMaxDevices = 16;
 
 /// Parses the elements of --device; an empty list means cpu:0.
 /// Errors: kUnsupported for a backend that this build lacks (names those it has); kInvalidArgument for a malformed name

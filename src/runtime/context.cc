@@ -65,16 +65,10 @@ class Context::Impl {
     const auto n_wanted = std::ranges::count_if(batch, [](const BatchToken& t) { return t.wants_logits; });
     n_outputs_ = 0;
     direct_ = nullptr;
-    const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
-    if (pieces.size() > 1) {
-      logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
-    }
-    for (const auto& piece : pieces) {
-      const Status status = run_piece(piece, pieces.size() == 1);
-      if (!status.ok()) {
-        n_outputs_ = 0;
-        return roll_back(lengths, status);
-      }
+    const Status status = run_batch(batch, n_wanted);
+    if (!status.ok()) {
+      n_outputs_ = 0;
+      return roll_back(lengths, status);
     }
     const Status drained = drain();
     n_outputs_ = drained.ok() ? n_wanted : 0;
@@ -169,6 +163,23 @@ class Context::Impl {
       }
     }
     return {};
+  }
+
+  Status run_batch(std::span<const BatchToken> batch, int64_t n_wanted) {
+    try {
+      const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
+      if (pieces.size() > 1) {
+        logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
+      }
+      for (const auto& piece : pieces) {
+        TRY(run_piece(piece, pieces.size() == 1));
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return {ErrorCode::kOutOfMemory,
+              fmt::format("no memory is left on the host for {} tokens with {} rows of logits; lower --batch-size",
+                          batch.size(), n_wanted)};
+    }
   }
 
   // Every sequence back to its old length. check_batch() has ruled out a full cache, so this is for failures that no
@@ -337,8 +348,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   if (state.loop == nullptr) {
     return Status(ErrorCode::kInvalidArgument, "the model was opened for its vocabulary only");
   }
-  ContextOptions full = options;
-  full.n_ctx = full.n_ctx != 0 ? full.n_ctx : std::max<int64_t>(state.definition.info.n_ctx_train, 1);
+  ASSIGN_OR_RETURN(const ContextOptions full, with_context_size(state, options));
   ASSIGN_OR_RETURN(ContextSizes sizes, context_sizes(state, full));
   KvCacheConfig config;
   for (size_t c = 0; c < state.kv_classes.windows.size(); ++c) {
@@ -346,10 +356,17 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   }
   config.n_seq_max = full.n_seq_max;
   config.n_ctx = full.n_ctx;
-  ASSIGN_OR_RETURN(KvCache kv, KvCache::create(std::move(config)));
-  auto impl = std::make_unique<Impl>(std::move(model), full, std::move(sizes), std::move(kv));
-  TRY(impl->on_loop([&] { return impl->open(); }));
-  return std::unique_ptr<Context>(new Context(std::move(impl)));
+  std::unique_ptr<Impl> opened;
+  // On the loop thread from birth to death: an Impl that fails to open gives its bytes back there too.
+  const Status status = state.loop->run([&]() -> Status {
+    ASSIGN_OR_RETURN(KvCache kv, KvCache::create(std::move(config)));
+    auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(kv));
+    TRY(impl->open());
+    opened = std::move(impl);
+    return {};
+  });
+  TRY(status);
+  return std::unique_ptr<Context>(new Context(std::move(opened)));
 }
 
 Status Context::decode(std::span<const BatchToken> batch) {

@@ -8,8 +8,8 @@
 // failure on a device's queue) the context is dead and every later call says so.
 //
 // KV pages and scratch are taken when the context is created: pages for n_seq_max sequences of n_ctx positions (fewer
-// for windows), scratch for one micro-batch of n_ubatch tokens. Nothing grows afterwards, so decode() cannot run out of
-// memory.
+// for windows), scratch for one micro-batch of n_ubatch tokens. Nothing on a device grows afterwards; on the
+// host, the logits of a batch of several micro-batches do.
 
 #include <cstdint>
 #include <memory>
@@ -48,7 +48,7 @@ class Context {
 
   /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
   /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
-  /// kDeviceLost.
+  /// kOutOfMemory (on the host), kDeviceLost.
   Status decode(std::span<const BatchToken> batch);
 
   /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().

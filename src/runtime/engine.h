@@ -45,7 +45,8 @@ struct ModelOptions {
   std::string split_mode = "layer";     // none, layer, tensor
   std::vector<double> tensor_split;     // shares of the devices; empty: even
   int n_cuts = 0;                       // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
-  bool vocab_only = false;              // tokenizer and template only, required; no device is opened
+  bool vocab_only = false;              // tokenizer and template only; no device is opened
+  bool needs_text = false;              // refuse a file whose vocabulary cannot be used; vocab_only implies it
   ContextOptions context;               // what will be opened: the budget check counts it
   DeviceOpener open_devices;            // for tests, which decorate devices; empty: the registry opens `devices`
 };
@@ -66,7 +67,7 @@ struct ModelSummary {
   double load_ms = 0;
 };
 
-/// Bytes of one device. KV and scratch: over all contexts.
+/// Bytes of one device, read on the loop thread. KV and scratch: over all contexts.
 struct DeviceUse {
   std::string name;
   int64_t n_tiles = 0;
@@ -95,12 +96,12 @@ class Model {
 
   /// Ok when the file's vocabulary can be used; else why not. Such a model still decodes token ids.
   [[nodiscard]] const Status& text_status() const;
-  /// REQUIRES: text_status().ok().
+  /// REQUIRES: text_status().ok(), which ModelOptions::needs_text ensures.
   [[nodiscard]] const Tokenizer& tokenizer() const;
   /// The model file's own template; empty: it has none.
   [[nodiscard]] const std::string& chat_template_source() const;
-  /// A template with this model's begin and end texts. REQUIRES: text_status().ok(). Empty source: the file's own, or
-  /// ChatML.
+  /// A template with this model's begin and end texts. Empty source: the file's own, or ChatML. Errors: text_status();
+  /// those of the template.
   [[nodiscard]] Result<ChatTemplate> chat_template(const std::string& source = "") const;
 
   [[nodiscard]] const ModelSummary& summary() const;

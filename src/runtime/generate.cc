@@ -74,6 +74,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const RenderedPro
 
 Result<Generation> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                      const GenerateHooks& hooks) {
+  TRY(context_.model().text_status());
   const Tokenizer& tokenizer = context_.model().tokenizer();
   const int64_t n_ctx = context_.options().n_ctx;
   if (prompt.empty()) {

@@ -1,8 +1,10 @@
 #include "runtime/loop_thread.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/threads.h"
 
 namespace tessera {
 namespace {
@@ -10,9 +12,22 @@ namespace {
 // Whose loop this thread runs. An id of std::thread would not do: it may be given out again after the thread has ended.
 thread_local const LoopThread* current_loop = nullptr;
 
+// A caller's own mistake ends the program; the machine's shortage of memory ends only the call.
+Status run_guarded(const std::function<Status()>& fn) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, "no memory is left for this call; free some, or lower --ctx-size or --batch-size"};
+  }
+}
+
 }  // namespace
 
-LoopThread::LoopThread() : thread_([this] { loop(); }) {}
+Result<std::unique_ptr<LoopThread>> LoopThread::start() {
+  std::unique_ptr<LoopThread> self(new LoopThread());
+  ASSIGN_OR_RETURN(self->thread_, start_thread("tessera-loop", [loop = self.get()] { loop->loop(); }));
+  return self;
+}
 
 LoopThread::~LoopThread() {
   CHECK(!is_current());
@@ -43,7 +58,11 @@ void LoopThread::stop() {
   }
   wake_.notify_one();
   if (!is_current()) {
-    std::call_once(joined_, [this] { thread_.join(); });
+    std::call_once(joined_, [this] {
+      if (thread_.joinable()) {  // else it was never started
+        thread_.join();
+      }
+    });
   }
 }
 
@@ -62,7 +81,7 @@ void LoopThread::loop() {
     Call call = std::move(calls_.front());
     calls_.pop_front();
     lock.unlock();
-    call.result.set_value((*call.fn)());
+    call.result.set_value(run_guarded(*call.fn));
     lock.lock();
   }
 }

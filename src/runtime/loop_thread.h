@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -17,7 +18,8 @@ namespace tessera {
 
 class LoopThread {
  public:
-  LoopThread();
+  /// Errors: kOutOfMemory when no thread can be started.
+  static Result<std::unique_ptr<LoopThread>> start();
 
   /// Finishes as stop() does. REQUIRES: not on the loop thread, and no other thread is about to enter run().
   ~LoopThread();
@@ -26,7 +28,8 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
 
   /// Runs fn on the loop thread and returns its result. What fn wrote is visible to the caller, and the other way
-  /// round. Errors: fn's own; kCancelled after stop(), then fn did not run.
+  /// round. Errors: fn's own; kOutOfMemory when std::bad_alloc escaped from fn; kCancelled after stop(), then fn did not
+  /// run.
   Status run(const std::function<Status()>& fn);
 
   /// Takes no further calls from other threads, runs those that wait already, and ends the thread; from the loop thread
@@ -42,6 +45,7 @@ class LoopThread {
     std::promise<Status> result;
   };
 
+  LoopThread() = default;
   void loop();
 
   std::mutex mutex_;
@@ -49,7 +53,7 @@ class LoopThread {
   std::deque<Call> calls_;  // guarded by mutex_
   bool stopping_ = false;   // guarded by mutex_
   std::once_flag joined_;
-  std::thread thread_;  // last: it uses the members above
+  std::thread thread_;
 };
 
 }  // namespace tessera

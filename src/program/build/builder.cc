@@ -46,6 +46,11 @@ Value Builder::embed(TensorIndex table, float scale) {
   if (spec.columns != program_.n_embd) {
     return fail(fmt::format("tensor {} has {} columns, wanted {}", spec.name, spec.columns, program_.n_embd));
   }
+  for (const Node& node : program_.nodes) {
+    if (std::holds_alternative<EmbedNode>(node.op)) {
+      return fail("a program embeds its tokens once");
+    }
+  }
   return add_node(EmbedNode{table, scale}, {}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, spec.columns, false));
 }
 
@@ -186,8 +191,12 @@ Value Builder::append(int32_t layer, const KvLayerSpec& spec, Value k, Value v) 
   if (bad(k) || bad(v)) {
     return {};
   }
-  if (info(k).kind != ValueKind::kCut || info(v).kind != ValueKind::kCut || info(k).per_output || info(v).per_output ||
-      info(k).width != spec.k_dim || info(v).width != spec.v_dim) {
+  for (const ValueInfo& in : {info(k), info(v)}) {
+    if (in.kind != ValueKind::kCut || in.axis != CutAxis::kAttention || in.layer != layer || in.per_output) {
+      return fail(fmt::format("layer {}: keys and values must be cut over this layer's heads", layer));
+    }
+  }
+  if (info(k).width != spec.k_dim || info(v).width != spec.v_dim) {
     return fail(fmt::format("layer {}: keys of {} and values of {} per head, wanted {} and {}", layer, info(k).width,
                             info(v).width, spec.k_dim, spec.v_dim));
   }
@@ -202,7 +211,8 @@ Value Builder::attention(Value q, Value cache, float scale, float softcap) {
   const ValueInfo in = info(q);
   const int32_t layer = info(cache).layer;
   const KvLayerSpec& spec = program_.kv_layers[static_cast<size_t>(layer)];
-  if (in.kind != ValueKind::kCut || in.per_output || in.width % spec.k_dim != 0) {
+  if (in.kind != ValueKind::kCut || in.axis != CutAxis::kAttention || in.layer != layer || in.per_output ||
+      in.width % spec.k_dim != 0) {
     return fail(fmt::format("layer {}: queries of {} per KV head are not heads of {}", layer, in.width, spec.k_dim));
   }
   const int64_t n_rep = in.width / spec.k_dim;
@@ -235,8 +245,8 @@ void Builder::logits(Value x) {
   if (bad(x)) {
     return;
   }
-  if (info(x).kind != ValueKind::kCut || info(x).axis != CutAxis::kHead) {
-    fail("logits want a value cut over the vocabulary");
+  if (info(x).kind != ValueKind::kCut || info(x).axis != CutAxis::kHead || !info(x).per_output) {
+    fail("logits want outputs cut over the vocabulary");
     return;
   }
   add_node(LogitsNode{}, {x.id}, {});

@@ -19,7 +19,7 @@ namespace tessera {
 
 /// A set of devices, bit d for device d.
 using DeviceMask = uint32_t;
-/// Most devices that one model uses together; Model::load refuses more.
+/// Most devices that one model uses together, which are all that --device may name.
 inline constexpr int kMaxMaskDevices = 16;
 
 /// One whole value sent from a device that computed it to one that did not.

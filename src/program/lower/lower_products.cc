@@ -1,7 +1,9 @@
 // Lowerer's products: all weights that multiply one input on one device share a launch.
 
 #include <bit>
+#include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/quantize.h"
 #include "program/lower/lowerer.h"
@@ -115,6 +117,7 @@ void Lowerer::plan_panels(const Product& product, int device, const Instance& y,
       ++p;
     }
     const TilePanel& panel = geometry[p];
+    CHECK(panel.n_rows > 0 && panel.columns.size() > 0);  // kernels share work by columns
     const std::byte* weights =
         target.tiles + in_.placement->offset[tile] + (*target.tile_layouts)[tile].panel_offsets[p];
     panels.push_back({spec.dtype, weights, panel.n_rows, panel.columns.size(), x_column, y.buffer, y_column, y.width});
@@ -136,7 +139,8 @@ void Lowerer::record_products(const std::vector<Product>& products, ValueId inpu
     const DType dtype = tensor(product.tensor).dtype;
     const WeightLayout* layout = kernels(device).layout(dtype);
     if (layout == nullptr) {
-      kernel(Op::kMatmul, device, dtype);  // notes the error
+      error_ = Status(ErrorCode::kUnsupported, fmt::format("kernel class {} has no product for {}",
+                                                           kernels(device).kernel_class(), dtype_name(dtype)));
       return;
     }
     (layout->quantized_input ? reads_q8 : reads_floats) = true;
