@@ -17,11 +17,11 @@ namespace {
 
 class Chat {
  public:
-  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template)
+  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template, GenerateOptions options)
       : flags_(flags),
         context_(context),
         chat_template_(std::move(chat_template)),
-        options_(generate_options(flags)),
+        options_(std::move(options)),
         session_(context) {}
 
   Status run() {
@@ -96,13 +96,14 @@ Status cmd_chat(const ParsedFlags& flags) {
   const ModelOptions options = model_options(flags);
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
   ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, *model));
+  ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   if (stdin_is_terminal()) {
     const std::string head =
         device_table(*model) + "/clear forgets the conversation, /exit or Ctrl-D ends, Ctrl-C stops an answer\n";
     std::fwrite(head.data(), 1, head.size(), stderr);
   }
-  return Chat(flags, *context, std::move(chat_template)).run();
+  return Chat(flags, *context, std::move(chat_template), std::move(generation_options)).run();
 }
 
 }  // namespace tessera

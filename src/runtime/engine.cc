@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/sampling_loader.h"
 #include "runtime/vocab_loader.h"
 #include "runtime/weight_loader.h"
 
@@ -70,6 +71,7 @@ class ModelLoader {
     const Metadata& meta = model_->file->metadata();
     ASSIGN_OR_RETURN(const std::string_view chat_template, meta.get_string("tokenizer.chat_template", ""));
     model_->chat_template = chat_template;
+    model_->sampling = recommended_sampling(meta, [&](std::string_view warning) { log_.warning(warning); });
     Result<Vocab> vocab = load_vocab(meta);
     if (!vocab.ok()) {
       return vocab.status().with_context(options_.path);
@@ -277,6 +279,10 @@ const Tokenizer& Model::tokenizer() const {
 
 const std::string& Model::chat_template_source() const {
   return state_->chat_template;
+}
+
+const SamplerOptions& Model::recommended_sampling() const {
+  return state_->sampling;
 }
 
 Result<ChatTemplate> Model::chat_template(const std::string& source) const {

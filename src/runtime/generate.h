@@ -64,7 +64,8 @@ class Session {
   /// Generates after prompt. Result: also what a cancelled generation has brought so far.
   /// Errors: kInvalidArgument (empty prompt, token outside the vocabulary); kCacheFull when the prompt leaves no
   /// position for a token (says how many there are); kInvalidData when the model's logits are no numbers; those of
-  /// DryBreakers::create and Context::decode. After an error the sequence may hold any beginning of the prompt; the next call sorts it out.
+  /// DryBreakers::create and Context::decode. After an error the sequence may hold any beginning of the prompt; the
+  /// next call sorts it out.
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const GenerateHooks& hooks = {});
 

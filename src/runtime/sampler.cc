@@ -25,24 +25,15 @@ DryPenalty dry_of(const SamplerOptions& o) {
 
 bool is_neutral(SamplerStep step, const SamplerOptions& o) {
   switch (step) {
-    case SamplerStep::kPenalties:
-      return !uses_penalties(o);
-    case SamplerStep::kDry:
-      return !dry_of(o).any();
-    case SamplerStep::kTopNSigma:
-      return !(o.top_n_sigma > 0);
-    case SamplerStep::kTopK:
-      return o.top_k <= 0;
-    case SamplerStep::kTypicalP:
-      return !(o.typical_p < 1);
-    case SamplerStep::kTopP:
-      return !(o.top_p < 1);
-    case SamplerStep::kMinP:
-      return !(o.min_p > 0);
-    case SamplerStep::kXtc:
-      return !(o.xtc_probability > 0) || !(o.xtc_threshold <= 0.5F);
-    case SamplerStep::kTemperature:
-      return o.temperature == 1 && !(o.dynatemp_range > 0);
+    case SamplerStep::kPenalties: return !uses_penalties(o);
+    case SamplerStep::kDry: return !dry_of(o).any();
+    case SamplerStep::kTopNSigma: return !(o.top_n_sigma > 0);
+    case SamplerStep::kTopK: return o.top_k <= 0;
+    case SamplerStep::kTypicalP: return !(o.typical_p < 1);
+    case SamplerStep::kTopP: return !(o.top_p < 1);
+    case SamplerStep::kMinP: return !(o.min_p > 0);
+    case SamplerStep::kXtc: return !(o.xtc_probability > 0) || !(o.xtc_threshold <= 0.5F);
+    case SamplerStep::kTemperature: return o.temperature == 1 && !(o.dynatemp_range > 0);
   }
   return true;
 }
@@ -162,27 +153,13 @@ void Sampler::run_step(SamplerStep step) {
   const SamplerOptions& o = options_;
   const auto min_keep = static_cast<size_t>(std::max(o.min_keep, 0));
   switch (step) {
-    case SamplerStep::kPenalties:
-      penalties_.apply(candidates_, window_);
-      break;
-    case SamplerStep::kDry:
-      dry_.apply(candidates_, history_, breakers_, scratch_);
-      break;
-    case SamplerStep::kTopNSigma:
-      keep_top_n_sigma(candidates_, static_cast<double>(o.top_n_sigma));
-      break;
-    case SamplerStep::kTopK:
-      keep_top_k(candidates_, o.top_k);
-      break;
-    case SamplerStep::kTypicalP:
-      keep_typical(candidates_, static_cast<double>(o.typical_p), min_keep);
-      break;
-    case SamplerStep::kTopP:
-      keep_top_p(candidates_, static_cast<double>(o.top_p), min_keep);
-      break;
-    case SamplerStep::kMinP:
-      keep_min_p(candidates_, static_cast<double>(o.min_p), min_keep);
-      break;
+    case SamplerStep::kPenalties: penalties_.apply(candidates_, window_); break;
+    case SamplerStep::kDry: dry_.apply(candidates_, history_, breakers_, scratch_); break;
+    case SamplerStep::kTopNSigma: keep_top_n_sigma(candidates_, static_cast<double>(o.top_n_sigma)); break;
+    case SamplerStep::kTopK: keep_top_k(candidates_, o.top_k); break;
+    case SamplerStep::kTypicalP: keep_typical(candidates_, static_cast<double>(o.typical_p), min_keep); break;
+    case SamplerStep::kTopP: keep_top_p(candidates_, static_cast<double>(o.top_p), min_keep); break;
+    case SamplerStep::kMinP: keep_min_p(candidates_, static_cast<double>(o.min_p), min_keep); break;
     case SamplerStep::kXtc:
       if (draw() < static_cast<double>(o.xtc_probability)) {
         exclude_top_choices(candidates_, static_cast<double>(o.xtc_threshold), min_keep);

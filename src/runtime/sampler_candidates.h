@@ -112,8 +112,7 @@ void Candidates::edit(std::span<const int32_t> ids, const Change& change) {
       c.logit = std::min(c.logit, std::numeric_limits<float>::max());
     }
   }
-  std::erase_if(list_,
-                [](const TokenProbability& c) { return !(c.logit > -std::numeric_limits<float>::infinity()); });
+  std::erase_if(list_, [](const TokenProbability& c) { return !(c.logit > -std::numeric_limits<float>::infinity()); });
   changed();
 }
 

@@ -132,15 +132,15 @@ void DryPenalty::apply(Candidates& candidates, std::span<const int32_t> history,
   std::vector<float> penalties;
   for (const auto& [id, length] : longest) {
     // Beyond the largest float nothing would change.
-    const double grown = exact_pow(static_cast<double>(base), static_cast<double>(length) - static_cast<double>(allowed));
+    const double grown =
+        exact_pow(static_cast<double>(base), static_cast<double>(length) - static_cast<double>(allowed));
     const double penalty = static_cast<double>(multiplier) * grown;
     constexpr double kMax = std::numeric_limits<float>::max();
     ids.push_back(id);
     penalties.push_back(static_cast<float>(std::clamp(penalty, -kMax, kMax)));
   }
-  candidates.edit(ids, [&](float logit, size_t i) {
-    return std::max(logit - penalties[i], std::numeric_limits<float>::lowest());
-  });
+  candidates.edit(
+      ids, [&](float logit, size_t i) { return std::max(logit - penalties[i], std::numeric_limits<float>::lowest()); });
 }
 
 }  // namespace tessera
