@@ -2,11 +2,17 @@
 // Exponential, logarithm and power from exactly rounded operations alone: C libraries differ in the last bit, and so
 // would the tokens that a seed gives.
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 namespace tessera {
+
+/// 2^k. REQUIRES: -1022 <= k <= 1023.
+inline double power_of_2(int64_t k) {
+  return std::bit_cast<double>(static_cast<uint64_t>(k + 1023) << 52U);
+}
 
 /// e^x within 2 ulp; 0 below -745, infinity above 709; NaN gives 0.
 inline double exact_exp(double x) {
@@ -22,16 +28,24 @@ inline double exact_exp(double x) {
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kEven[] = {1.0, 1.0 / 2, 1.0 / 24, 1.0 / 720, 1.0 / 40320, 1.0 / 3628800, 1.0 / 479001600};
   constexpr double kOdd[] = {1.0, 1.0 / 6, 1.0 / 120, 1.0 / 5040, 1.0 / 362880, 1.0 / 39916800, 1.0 / 6227020800};
-  const double k = std::floor(x * kLog2E + 0.5);
+  const double nearest = x * kLog2E + 0.5;
+  auto floor = static_cast<int32_t>(nearest);  // the library's floor and ldexp would cost more than all the rest
+  floor -= static_cast<double>(floor) > nearest ? 1 : 0;
+  const double k = floor;
   const double r = (x - k * kLn2High) - k * kLn2Low;
   const double r2 = r * r;
   double even = 0;  // two chains: half the latency of one
   double odd = 0;
+#pragma GCC unroll 7
   for (int n = 6; n >= 0; --n) {
     even = even * r2 + kEven[n];
     odd = odd * r2 + kOdd[n];
   }
-  return std::ldexp(even + r * odd, static_cast<int>(k));
+  const double mantissa = even + r * odd;
+  if (floor < -1022) {  // rounds once, in the last product
+    return mantissa * power_of_2(floor + 200) * power_of_2(-200);
+  }
+  return mantissa * power_of_2(floor);
 }
 
 /// Natural logarithm within 2 ulp for x > 0 and finite; minus infinity for everything else.
