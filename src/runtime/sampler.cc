@@ -108,8 +108,8 @@ void Sampler::accept(std::span<const int32_t> tokens) {
 }
 
 int32_t Sampler::sample(std::span<const float> logits) {
-  run_chain(logits);
-  const double target = draw();
+  const double total = run_chain(logits);
+  const double target = draw() * total;
   double sum = 0;
   const TokenProbability* chosen = nullptr;
   for (const TokenProbability& c : candidates_.list()) {
@@ -125,19 +125,23 @@ int32_t Sampler::sample(std::span<const float> logits) {
     return kNoToken;
   }
   if (mirostat_) {
-    mirostat_->learn(chosen->probability);
+    mirostat_->learn(chosen->probability / total);
   }
   return chosen->id;
 }
 
 std::span<const TokenProbability> Sampler::distribution(std::span<const float> logits) {
   const uint64_t state = state_;
-  run_chain(logits);
+  const double total = run_chain(logits);
   state_ = state;
+  for (TokenProbability& c : candidates_.list()) {
+    c.probability /= total;
+  }
   return candidates_.list();
 }
 
-void Sampler::run_chain(std::span<const float> logits) {
+// Leaves the candidates weighed. Result: the sum of their weights.
+double Sampler::run_chain(std::span<const float> logits) {
   candidates_.reset(logits);
   biases_.apply(candidates_);
   for (const SamplerStep step : steps_) {
@@ -146,7 +150,12 @@ void Sampler::run_chain(std::span<const float> logits) {
   if (mirostat_) {
     mirostat_->filter(candidates_, logits.size());
   }
-  normalize();
+  candidates_.weigh();
+  double total = 0;
+  for (const TokenProbability& c : candidates_.list()) {
+    total += c.probability;
+  }
+  return total;
 }
 
 void Sampler::run_step(SamplerStep step) {
@@ -170,18 +179,6 @@ void Sampler::run_step(SamplerStep step) {
                                 mirostat_ ? 0 : static_cast<double>(o.dynatemp_range),
                                 static_cast<double>(o.dynatemp_exponent));
       break;
-  }
-}
-
-void Sampler::normalize() {
-  candidates_.weigh();
-  auto& list = candidates_.list();
-  double total = 0;
-  for (const TokenProbability& c : list) {
-    total += c.probability;
-  }
-  for (TokenProbability& c : list) {
-    c.probability /= total;
   }
 }
 

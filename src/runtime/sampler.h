@@ -55,9 +55,8 @@ class Sampler {
   [[nodiscard]] static bool uses_dry(const SamplerOptions& options);
 
  private:
-  void run_chain(std::span<const float> logits);
+  double run_chain(std::span<const float> logits);
   void run_step(SamplerStep step);
-  void normalize();
   double draw();
 
   SamplerOptions options_;

@@ -1,7 +1,6 @@
 #include "runtime/sampler_candidates.h"
 
 #include <cmath>
-#include <iterator>
 
 #include "runtime/sampler_math.h"
 
@@ -76,14 +75,14 @@ void Candidates::keep_best(size_t k) {
 
 std::vector<TokenProbability>& Candidates::list() {
   if (!is_list_) {
-    make_list();
+    make_list(std::numeric_limits<float>::lowest());
   }
   return list_;
 }
 
 void Candidates::weigh() {
   if (!is_list_) {
-    make_list();
+    make_list(std::numeric_limits<float>::lowest());
   }
   if (weighed_) {
     return;
@@ -92,24 +91,28 @@ void Candidates::weigh() {
   for (const TokenProbability& c : list_) {
     largest = std::max(largest, c.logit);
   }
-  for (TokenProbability& c : list_) {
-    c.probability = exact_exp((static_cast<double>(c.logit) - static_cast<double>(largest)) / temperature_);
+  largest_ = static_cast<double>(largest);
+  constexpr double kPairs = 700;  // so far down the exponential of two at once goes
+  size_t i = 0;
+  for (; i + 1 < list_.size(); i += 2) {
+    const F64x2 below = {below_best(list_[i]), below_best(list_[i + 1])};
+    if (below[0] <= kPairs && below[1] <= kPairs) {
+      const F64x2 weights = exact_exp(-below);
+      list_[i].probability = weights[0];
+      list_[i + 1].probability = weights[1];
+    } else {
+      list_[i].probability = exact_exp(-below[0]);
+      list_[i + 1].probability = exact_exp(-below[1]);
+    }
+  }
+  if (i < list_.size()) {
+    list_[i].probability = exact_exp(-below_best(list_[i]));
   }
   weighed_ = true;
 }
 
 void Candidates::sort_first(size_t n) {
-  n = std::min(n, list_.size());
-  if (n <= n_sorted_) {
-    return;
-  }
-  const auto begin = list_.begin() + static_cast<std::ptrdiff_t>(n_sorted_);
-  const auto end = list_.begin() + static_cast<std::ptrdiff_t>(n);
-  if (end != list_.end()) {
-    std::nth_element(begin, std::prev(end), list_.end(), better);
-  }
-  std::sort(begin, end, better);
-  n_sorted_ = n;
+  n_sorted_ = sort_further(list_, n_sorted_, n, better);
 }
 
 void Candidates::keep_first(size_t n) {
@@ -118,17 +121,39 @@ void Candidates::keep_first(size_t n) {
 }
 
 void Candidates::scale_temperature(double t) {
-  constexpr double kLeast = std::numeric_limits<double>::min();  // a product of small ones must not become 0
-  temperature_ = std::max(temperature_ * t, kLeast);
+  // A product of many must become neither 0 nor infinite.
+  temperature_ = std::clamp(temperature_ * t, std::numeric_limits<double>::min(), 1e300);
   weighed_ = false;
 }
 
-void Candidates::make_list() {
+void Candidates::drop_far_below(double distance) {
+  // A weight may be rounded up to that of the distance from a little further away.
+  const double span = (distance * (1 + 1e-6) + 1e-9) * temperature_;
+  if (is_list_) {
+    float largest = -kInfinity;
+    for (const TokenProbability& c : list_) {
+      largest = std::max(largest, c.logit);
+    }
+    const double least = static_cast<double>(largest) - span;
+    keep_if([least](const TokenProbability& c) { return static_cast<double>(c.logit) >= least; });
+    return;
+  }
+  float largest = -kInfinity;
+  for (const float x : logits_) {
+    largest = x > largest ? x : largest;
+  }
+  const double least = static_cast<double>(std::min(largest, std::numeric_limits<float>::max())) - span;
+  make_list(std::max(least, static_cast<double>(std::numeric_limits<float>::lowest())));
+}
+
+// Of the logits from `least` up; lowest() takes all numbers.
+void Candidates::make_list(double least) {
+  const auto least_f = static_cast<float>(least);
   list_.resize(logits_.size());
   size_t n = 0;
   for (size_t i = 0; i < logits_.size(); ++i) {
     list_[n] = candidate(i, logits_[i]);
-    n += logits_[i] > -kInfinity ? 1 : 0;  // false for NaN, too
+    n += logits_[i] >= least_f ? 1 : 0;  // false for NaN, too
   }
   list_.resize(n);
   is_list_ = true;

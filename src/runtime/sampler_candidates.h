@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -23,6 +24,22 @@ struct TokenProbability {
 /// The larger logit, then the lower id.
 inline bool better(const TokenProbability& a, const TokenProbability& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+/// Extends the sorted beginning of a list from n_sorted to n elements. Result: how many are sorted now.
+template <typename T, typename Less>
+size_t sort_further(std::vector<T>& list, size_t n_sorted, size_t n, const Less& less) {
+  n = std::min(n, list.size());
+  if (n <= n_sorted) {
+    return n_sorted;
+  }
+  const auto begin = list.begin() + static_cast<std::ptrdiff_t>(n_sorted);
+  const auto end = list.begin() + static_cast<std::ptrdiff_t>(n);
+  if (end != list.end()) {
+    std::nth_element(begin, std::prev(end), list.end(), less);
+  }
+  std::sort(begin, end, less);
+  return n;
 }
 
 /// The largest logit's id, the lowest among equals; -1 when all are NaN or -inf.
@@ -47,8 +64,17 @@ class Candidates {
   /// Makes every probability in the list a weight: proportional to the probability, and 1 for the best.
   void weigh();
 
+  /// How much larger the best logit is than this one, at the present temperature. REQUIRES: weighed.
+  [[nodiscard]] double below_best(const TokenProbability& c) const {
+    return (largest_ - static_cast<double>(c.logit)) / temperature_;
+  }
+
   /// Sorts so far that the first n of the list are the best n, best first.
   void sort_first(size_t n);
+
+  /// Drops what lies more than distance below the best at the present temperature, before anything is weighed; what
+  /// lies hardly beyond may stay. REQUIRES: distance >= 0.
+  void drop_far_below(double distance);
 
   /// Keeps the first n of the list.
   void keep_first(size_t n);
@@ -67,7 +93,7 @@ class Candidates {
   void scale_temperature(double t);
 
  private:
-  void make_list();
+  void make_list(double least);
   void fold_temperature();
   void copy_logits();
   template <typename Change>
@@ -78,6 +104,7 @@ class Candidates {
   std::vector<TokenProbability> list_;
   bool is_list_ = false;
   bool weighed_ = false;    // the list's probabilities are weights
+  double largest_ = 0;      // logit, when it was weighed
   size_t n_sorted_ = 0;     // of the list
   double temperature_ = 1;  // by which the logits are still to be divided
 };

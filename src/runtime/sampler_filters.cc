@@ -1,7 +1,8 @@
 #include "runtime/sampler_filters.h"
 
+#include <array>
+#include <bit>
 #include <cmath>
-#include <iterator>
 
 #include "runtime/sampler_math.h"
 
@@ -18,14 +19,42 @@ double total_weight(const std::vector<TokenProbability>& list) {
   return total;
 }
 
-// Of weighed candidates, in nats.
-double entropy_of(const std::vector<TokenProbability>& list, double total) {
-  double entropy = 0;
+// Of weighed candidates, in nats: -ln p is ln total plus what the logit lies below the best.
+double entropy_of(const Candidates& candidates, const std::vector<TokenProbability>& list, double total) {
+  double sum = 0;
   for (const TokenProbability& c : list) {
-    const double p = c.probability / total;
-    entropy -= p > 0 ? p * exact_log(p) : 0;
+    sum += c.probability * candidates.below_best(c);
   }
-  return entropy;
+  return exact_log(total) + sum / total;
+}
+
+// At least how many of the best have weights that reach `wanted`, but for rounding: from the sums over weights that
+// share the exponent and the first bits of the mantissa.
+size_t estimate_best(const std::vector<TokenProbability>& list, double wanted) {
+  constexpr int kMantissaBits = 3;
+  constexpr size_t kBuckets = 64U << kMantissaBits;  // down to 2^-63; nothing below it matters
+  struct Bucket {
+    double weight = 0;
+    size_t n = 0;
+  };
+  std::array<Bucket, kBuckets> buckets;
+  constexpr uint64_t kOne = std::bit_cast<uint64_t>(1.0) >> (52 - kMantissaBits);
+  for (const TokenProbability& c : list) {
+    const uint64_t below = kOne - (std::bit_cast<uint64_t>(c.probability) >> (52 - kMantissaBits));
+    Bucket& bucket = buckets[std::min<uint64_t>(below, kBuckets - 1)];
+    bucket.weight += c.probability;
+    ++bucket.n;
+  }
+  double sum = 0;
+  size_t n = 0;
+  for (const Bucket& bucket : buckets) {
+    if (sum >= wanted) {
+      break;
+    }
+    sum += bucket.weight;
+    n += bucket.n;
+  }
+  return n;
 }
 
 }  // namespace
@@ -56,7 +85,6 @@ void keep_top_k(Candidates& candidates, int32_t k) {
   }
 }
 
-// Sorts no further than it must: the best 64, then four times as many, and so on.
 void keep_top_p(Candidates& candidates, double p, size_t min_keep) {
   if (p >= 1) {
     return;
@@ -64,11 +92,12 @@ void keep_top_p(Candidates& candidates, double p, size_t min_keep) {
   candidates.weigh();
   const auto& list = candidates.list();
   const double wanted = p * total_weight(list);
+  size_t n_sorted = std::max({estimate_best(list, wanted), min_keep, kFirstSorted});  // no further than it must
+  candidates.sort_first(n_sorted);
   double sum = 0;
-  size_t n_sorted = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     if (i == n_sorted) {
-      n_sorted = std::max(kFirstSorted, n_sorted * 4);
+      n_sorted *= 4;
       candidates.sort_first(n_sorted);
     }
     sum += list[i].probability;
@@ -82,6 +111,10 @@ void keep_top_p(Candidates& candidates, double p, size_t min_keep) {
 void keep_min_p(Candidates& candidates, double p, size_t min_keep) {
   if (!(p > 0)) {
     return;
+  }
+  if (min_keep <= 1) {
+    candidates.drop_far_below(
+        std::max(0.0, -exact_log(std::min(p, 1.0))));  // spares weighing most of a large vocabulary
   }
   candidates.weigh();
   const auto& list = candidates.list();
@@ -105,7 +138,8 @@ void keep_typical(Candidates& candidates, double p, size_t min_keep) {
   }
   candidates.weigh();
   const double total = total_weight(list);
-  const double entropy = entropy_of(list, total);
+  const double entropy = entropy_of(candidates, list, total);
+  const double log_total = exact_log(total);
   // Ties go to the better candidate: without an order of their own they would depend on the sorting's steps.
   struct Typical {
     double distance;
@@ -114,14 +148,18 @@ void keep_typical(Candidates& candidates, double p, size_t min_keep) {
   std::vector<Typical> typical;
   typical.reserve(list.size());
   for (const TokenProbability& c : list) {
-    typical.push_back({std::fabs(-exact_log(c.probability / total) - entropy), c});
+    typical.push_back({std::fabs(log_total + candidates.below_best(c) - entropy), c});
   }
-  std::ranges::sort(typical, [](const Typical& a, const Typical& b) {
+  const auto more_typical = [](const Typical& a, const Typical& b) {
     return a.distance < b.distance || (a.distance == b.distance && better(a.candidate, b.candidate));
-  });
+  };
   double sum = 0;
   size_t n = 0;
+  size_t n_sorted = 0;
   while (n < typical.size() && (n < std::max<size_t>(min_keep, 1) || sum < p * total)) {
+    if (n == n_sorted) {
+      n_sorted = sort_further(typical, n_sorted, std::max(kFirstSorted, n_sorted * 4), more_typical);
+    }
     list[n] = typical[n].candidate;
     sum += list[n++].probability;
   }
@@ -169,7 +207,7 @@ void apply_dynamic_temperature(Candidates& candidates, double t, double range, d
     return;
   }
   candidates.weigh();
-  const double entropy = entropy_of(list, total_weight(list));
+  const double entropy = entropy_of(candidates, list, total_weight(list));
   const double share = entropy / exact_log(static_cast<double>(list.size()));
   const double low = std::max(0.0, t - range);
   apply_temperature(candidates, low + (t + range - low) * exact_pow(share, exponent));

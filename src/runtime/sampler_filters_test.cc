@@ -230,6 +230,13 @@ TEST(SamplerMath, IsThatOfTheLibrary) {
   for (const double v : {1.0, 1 + 1e-15, 1 - 1e-15, 0.75, 1.4142135623730951, 5e-324, 1.7e308}) {
     EXPECT_NEAR(exact_log(v), std::log(v), std::fabs(std::log(v)) * 5e-16) << v;
   }
+  std::uniform_real_distribution<double> pairs(-700, 700);
+  for (int i = 0; i < 100000; ++i) {
+    const F64x2 both = {pairs(random), i % 2 == 0 ? pairs(random) : pairs(random) / 100};
+    const F64x2 found = exact_exp(both);
+    ASSERT_EQ(found[0], exact_exp(both[0])) << both[0];
+    ASSERT_EQ(found[1], exact_exp(both[1])) << both[1];
+  }
   EXPECT_EQ(exact_exp(0), 1);
   EXPECT_EQ(exact_exp(-1e9), 0);
   EXPECT_EQ(exact_exp(std::nan("")), 0);

@@ -423,6 +423,18 @@ TEST(Sampler, ExtremeSettingsStillDraw) {
   }
 }
 
+TEST(Sampler, TemperaturesMultiplyWithoutEnd) {
+  for (const float temperature : {1e-38F, 3e38F, kInf}) {
+    SamplerOptions o = plain();
+    o.temperature = temperature;
+    o.min_p = 1;
+    o.samplers.assign(kMaxSamplerSteps, SamplerStep::kTemperature);
+    o.samplers.back() = SamplerStep::kMinP;
+    EXPECT_EQ(kept(o, {1, 3, 3, 2}),
+              temperature < 1 ? std::vector<int32_t>({1, 2}) : std::vector<int32_t>({0, 1, 2, 3}));
+  }
+}
+
 TEST(Sampler, NothingIsLeftWhenAllIsBanned) {
   SamplerOptions o = plain();
   for (int32_t id = 0; id < 4; ++id) {
