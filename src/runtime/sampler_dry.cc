@@ -85,6 +85,12 @@ void DryBreakers::add(std::span<const int32_t> sequence) {
   }
 }
 
+bool DryBreakers::is_breaker(int32_t token) const {
+  const auto found = tails_by_head_.find(token);
+  return found != tails_by_head_.end() &&
+         std::ranges::find(found->second, std::vector<int32_t>()) != found->second.end();
+}
+
 size_t DryBreakers::longest_repetition(std::span<const int32_t> history) const {
   for (size_t i = 0; i < history.size(); ++i) {  // tokens behind the head
     const auto found = tails_by_head_.find(history[history.size() - 1 - i]);
@@ -131,6 +137,9 @@ void DryPenalty::apply(Candidates& candidates, std::span<const int32_t> history,
   std::vector<int32_t> ids;
   std::vector<float> penalties;
   for (const auto& [id, length] : longest) {
+    if (breakers.is_breaker(id)) {
+      continue;
+    }
     // Beyond the largest float nothing would change.
     const double grown =
         exact_pow(static_cast<double>(base), static_cast<double>(length) - static_cast<double>(allowed));

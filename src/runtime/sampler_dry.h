@@ -30,6 +30,9 @@ class DryBreakers {
   /// longest repetition that can matter. history.size() without a breaker.
   [[nodiscard]] size_t longest_repetition(std::span<const int32_t> history) const;
 
+  /// Whether the token alone is a breaker.
+  [[nodiscard]] bool is_breaker(int32_t token) const;
+
   static constexpr size_t kMaxTexts = 64;
 
  private:
@@ -45,7 +48,8 @@ struct DryPenalty {
   [[nodiscard]] bool any() const { return multiplier != 0 && base >= 1 && last_n != 0; }
 
   /// Subtracts multiplier * base^(length - allowed_length) from every token that followed an earlier occurrence of the
-  /// last `length` tokens, for its longest such length, if that is at least allowed_length. Never drops a candidate.
+  /// last `length` tokens, for its longest such length, if that is at least allowed_length. Breakers of one token are
+  /// spared. Never drops a candidate.
   /// Linear in the tokens looked at. scratch is for reuse.
   void apply(Candidates& candidates, std::span<const int32_t> history, const DryBreakers& breakers,
              std::vector<int32_t>& scratch) const;
