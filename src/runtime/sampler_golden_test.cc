@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "runtime/engine.h"
 #include "runtime/sampler.h"
 
 namespace tessera {
@@ -127,6 +129,43 @@ TEST(SamplerGolden, MirostatFollowsTheReferencesDraws) {
     }
   }
   EXPECT_GE(n_draws, 60U);
+}
+
+TEST(SamplerGolden, DryFindsBreakersInRealTokensAsTheReferenceDoes) {
+  std::map<std::string, std::shared_ptr<Model>> models;
+  std::ifstream file(std::string(TESSERA_TEST_DATA) + "/goldens/sampling/dry_texts.jsonl");
+  size_t n_penalised = 0;
+  for (std::string line; std::getline(file, line);) {
+    SCOPED_TRACE(line);
+    const json j = json::parse(line);
+    const json& stated = j["case"];
+    std::shared_ptr<Model>& model = models[stated["model"]];
+    if (model == nullptr) {
+      ModelOptions options;
+      options.path = std::string(TESSERA_TEST_DATA) + "/tiny/" + stated["model"].get<std::string>() + ".gguf";
+      options.vocab_only = true;
+      auto loaded = Model::load(options);
+      ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+      model = std::move(loaded).value();
+    }
+    const auto breakers = DryBreakers::create(model->tokenizer(), stated["breakers"].get<std::vector<std::string>>());
+    ASSERT_TRUE(breakers.ok());
+    const std::vector<float> logits(static_cast<size_t>(model->tokenizer().n_vocab()), 0.0F);
+    Candidates candidates;
+    candidates.reset(logits);
+    std::vector<int32_t> scratch;
+    DryPenalty{1, 1.75F, 2, 500}.apply(candidates, j["ids"].get<std::vector<int32_t>>(), *breakers, scratch);
+    std::map<int32_t, double> expected;
+    for (const json& penalty : j["penalties"]) {
+      expected[penalty[0].get<int32_t>()] = penalty[1].get<double>();
+    }
+    for (const TokenProbability& t : candidates.list()) {
+      const double penalty = expected[t.id];
+      ASSERT_NEAR(-static_cast<double>(t.logit), penalty, penalty * 1e-5) << "token " << t.id;
+      n_penalised += penalty > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(n_penalised, 40U);
 }
 
 }  // namespace

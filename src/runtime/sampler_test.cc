@@ -400,6 +400,29 @@ TEST(Sampler, MirostatHoldsTheSurpriseNearItsAim) {
   }
 }
 
+TEST(Sampler, MirostatTakesThePlaceOfEveryStepButTemperature) {
+  SamplerOptions o = plain();
+  o.mirostat = 2;
+  o.temperature = 0.5F;
+  const auto weights = [](const SamplerOptions& options) {
+    std::vector<double> p;
+    Sampler sampler(options);
+    sampler.accept(std::vector<int32_t>{1, 1});
+    for (const TokenProbability& t : sampler.distribution(kFour)) {
+      p.push_back(t.probability);
+    }
+    return p;
+  };
+  const std::vector<double> alone = weights(o);
+  EXPECT_EQ(alone.size(), 4U);
+  EXPECT_NEAR(alone[1] / alone[3], 4, 1e-6);  // (0.5 / 0.25)^(1 / 0.5)
+  o.dynatemp_range = 0.4F;
+  o.top_k = 1;
+  o.presence_penalty = 9;
+  o.samplers = {};
+  EXPECT_EQ(weights(o), alone);
+}
+
 TEST(Sampler, ExtremeSettingsStillDraw) {
   for (const SamplerSetting& setting : sampler_settings()) {
     for (const double value : {setting.min, setting.max}) {
