@@ -38,8 +38,8 @@ ALLOWED = {
     "server": ["runtime/engine.h", "runtime/context.h", "tokenizer"],
 }
 # What front ends see of runtime; the tools also drive generations themselves.
-TOOLS = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h", "runtime/stop.h",
-         "tokenizer"]
+TOOLS = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h",
+         "runtime/sampler_options.h", "runtime/stop.h", "tokenizer"]
 # Tools whose file name begins so may look one room deeper.
 TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement"], "cmd_devices": ["device"],
                "cmd_share": ["residency"], "cmd_version": ["kernels/cpu/cpu_kernels.h"]}

@@ -37,11 +37,11 @@ std::string unknown_command(std::string_view command) {
 
 class Chat {
  public:
-  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template)
+  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template, GenerateOptions options)
       : flags_(flags),
         context_(context),
         chat_template_(std::move(chat_template)),
-        options_(generate_options(flags)),
+        options_(std::move(options)),
         session_(context) {}
 
   Status run() {
@@ -117,12 +117,13 @@ Status cmd_chat(const ParsedFlags& flags) {
     log.info("note: the model has no chat template; ChatML is used");
   }
   ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, *model));
+  ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   if (stdin_is_terminal()) {
     const std::string head = device_table(*model) + placement_line(*model) + kHelp;
     std::fwrite(head.data(), 1, head.size(), stderr);
   }
-  return Chat(flags, *context, std::move(chat_template)).run();
+  return Chat(flags, *context, std::move(chat_template), std::move(generation_options)).run();
 }
 
 }  // namespace tessera

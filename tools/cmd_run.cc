@@ -9,6 +9,7 @@
 #include "generation.h"
 #include "report.h"
 #include "runtime/context.h"
+#include "sampling_flags.h"
 
 namespace tessera {
 namespace {
@@ -50,13 +51,15 @@ Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model
   return messages.encode(chat_template, model.tokenizer());
 }
 
-std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const Generation& generation) {
+std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                        const Generation& generation) {
   Json report = {{"text", generation.text},
                  {"tokens", generation.tokens},
                  {"prompt_tokens", prompt},
                  {"stop", stop_reason_name(generation.stop)},
                  {"stop_word", generation.stop_word},
                  {"seed", generation.seed},
+                 {"generation_settings", Json::parse(sampler_options_json(options.sampler))},
                  {"timings", Json::parse(timings_json(generation.timings))},
                  {"load_ms", model.summary().load_ms},
                  {"placement", Json::parse(placement_json(model))},
@@ -88,6 +91,7 @@ Status cmd_run(const ParsedFlags& flags) {
   options.needs_text = true;
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text, log));
+  ASSIGN_OR_RETURN(const GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
 
   const InterruptGuard guard;
@@ -99,10 +103,10 @@ Status cmd_run(const ParsedFlags& flags) {
     hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
   }
   Session session(*context);
-  ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generate_options(flags), hooks));
+  ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generation_options, hooks));
   TRY(printed);
   if (json) {
-    TRY(print(report_json(*model, prompt, generation)));
+    TRY(print(report_json(*model, prompt, generation_options, generation)));
   } else {
     TRY(print("\n"));
     const std::string summary =

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "sampling_flags.h"
+
 namespace tessera {
 namespace {
 
@@ -30,7 +32,7 @@ double per_token(int64_t n, double ms) {
 
 }  // namespace
 
-GenerateOptions generate_options(const ParsedFlags& flags) {
+Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& model) {
   GenerateOptions options;
   options.max_tokens = flags.get_int("predict");
   options.ignore_eos = flags.get_bool("ignore-eos");
@@ -39,12 +41,14 @@ GenerateOptions generate_options(const ParsedFlags& flags) {
       options.stop_words.push_back(use.text);
     }
   }
-  options.sampler.temperature = static_cast<float>(flags.get_float("temp"));
-  options.sampler.top_k = static_cast<int32_t>(flags.get_int("top-k"));
-  options.sampler.top_p = static_cast<float>(flags.get_float("top-p"));
-  options.sampler.min_p = static_cast<float>(flags.get_float("min-p"));
-  const int64_t seed = flags.get_int("seed");
-  options.sampler.seed = seed < 0 ? kRandomSeed : static_cast<uint64_t>(seed);
+  ASSIGN_OR_RETURN(options.sampler, sampler_options(flags, model.recommended_sampling()));
+  const int32_t n_vocab = model.tokenizer().n_vocab();
+  for (const LogitBias& b : options.sampler.logit_bias) {
+    if (b.id >= n_vocab) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("--logit-bias: there is no token {}; the vocabulary has {}", b.id, n_vocab));
+    }
+  }
   return options;
 }
 

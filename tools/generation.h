@@ -14,8 +14,9 @@
 
 namespace tessera {
 
-/// Generation options of a command with the flags of "Sampling".
-GenerateOptions generate_options(const ParsedFlags& flags);
+/// Generation options of a command with the flags of "Sampling"; what is not given is as the model's file recommends.
+/// Errors: kInvalidArgument naming the flag. REQUIRES: the model has a tokenizer.
+Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& model);
 
 /// A conversation so far, oldest message first.
 class Conversation {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/sampling_loader.h"
 #include "runtime/vocab_loader.h"
 #include "runtime/weight_loader.h"
 
@@ -76,6 +77,7 @@ class ModelLoader {
     } else {
       log_.warning(fmt::format("{}: {}; ChatML is used", options_.path, chat_template.status().message()));
     }
+    model_->sampling = recommended_sampling(meta, [&](std::string_view warning) { log_.warning(warning); });
     Result<Vocab> vocab = load_vocab(meta);
     if (!vocab.ok()) {
       return vocab.status().with_context(options_.path);
@@ -288,6 +290,10 @@ const Tokenizer& Model::tokenizer() const {
 
 const std::string& Model::chat_template_source() const {
   return state_->chat_template;
+}
+
+const SamplerOptions& Model::recommended_sampling() const {
+  return state_->sampling;
 }
 
 Result<ChatTemplate> Model::chat_template(const std::string& source) const {

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "runtime/sampler_options.h"
 #include "tensor/dtype.h"
 #include "tokenizer/template/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -103,6 +104,9 @@ class Model {
   /// A template with this model's begin and end texts. Empty source: the file's own, or ChatML. Errors: text_status();
   /// those of the template.
   [[nodiscard]] Result<ChatTemplate> chat_template(const std::string& source = "") const;
+
+  /// Sampling defaults with what the model file recommends (its keys general.sampling.*) in place of ours.
+  [[nodiscard]] const SamplerOptions& recommended_sampling() const;
 
   [[nodiscard]] const ModelSummary& summary() const;
   [[nodiscard]] std::vector<DeviceUse> device_use() const;

@@ -36,6 +36,7 @@ class ModelState {
   std::unique_ptr<Tokenizer> tokenizer;  // null: text_status says why
   Status text_status;
   std::string chat_template;
+  SamplerOptions sampling;  // the file's recommendation
   ModelSummary summary;
 
   ModelDefinition definition;
