@@ -62,7 +62,11 @@ void LoopThread::loop() {
     Call call = std::move(calls_.front());
     calls_.pop_front();
     lock.unlock();
-    call.result.set_value((*call.fn)());
+    try {
+      call.result.set_value((*call.fn)());
+    } catch (...) {
+      call.result.set_exception(std::current_exception());
+    }
     lock.lock();
   }
 }

@@ -26,7 +26,8 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
 
   /// Runs fn on the loop thread and returns its result. What fn wrote is visible to the caller, and the other way
-  /// round. Errors: fn's own; kCancelled after stop(), then fn did not run.
+  /// round. Errors: fn's own; kCancelled after stop(), then fn did not run. What fn throws (memory ran out) is thrown
+  /// here.
   Status run(const std::function<Status()>& fn);
 
   /// Takes no further calls from other threads, runs those that wait already, and ends the thread; from the loop thread
