@@ -1,5 +1,6 @@
 // tessera.h: chat templates.
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "api/handles.h"
@@ -8,17 +9,22 @@
 namespace tessera::api {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// A text as JSON; bytes that are not UTF-8 become U+FFFD.
+std::string json_text(const char* text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
+// Written by hand: trees of JSON allocate when they are destroyed, which must work without memory too.
 Result<std::string> request_of(const tsr_message* messages, size_t n_messages) {
   ASSIGN_OR_RETURN(const auto given, array_argument(messages, n_messages, "messages"));
-  Json list = Json::array();
+  std::string list;
   for (const tsr_message& message : given) {
     TRY(need(message.role, "the role of a message"));
     TRY(need(message.content, "the content of a message"));
-    list.push_back({{"role", message.role}, {"content", message.content}});
+    list += list.empty() ? "" : ",";
+    list += fmt::format(R"({{"role":{},"content":{}}})", json_text(message.role), json_text(message.content));
   }
-  return Json{{"messages", std::move(list)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fmt::format(R"({{"messages":[{}]}})", list);
 }
 
 Status render(const tsr_chat_template* chat, std::string_view request, char** text, size_t* n_bytes) {

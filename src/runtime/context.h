@@ -3,8 +3,8 @@
 //
 // A sequence is a list of tokens at positions 0 .. length - 1. decode() appends tokens to sequences and leaves logits
 // for the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop
-// thread. A failed call leaves every sequence as it was, except after kDeviceLost, when the context is dead and says
-// so.
+// thread. A failed call leaves every sequence as it was, except after kDeviceLost and kOutOfMemory in a decode, when
+// the context is dead and says so.
 
 #include <cstdint>
 #include <memory>
@@ -43,7 +43,7 @@ class Context {
 
   /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
   /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
-  /// kDeviceLost.
+  /// kOutOfMemory, kDeviceLost.
   Status decode(std::span<const BatchToken> batch);
 
   /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().
