@@ -365,7 +365,10 @@ int main(int argc, char** argv) {
   walk_sampler(context);
   tsr_context_free(context);
   tsr_model_free(model);
-  walk_window();
+  model = load_model(gemma_path);
+  walk_begin_token(model);
+  walk_window(model);
+  tsr_model_free(model);
   walk_lifetimes();
   printf("%d checks, %d failed\n", n_checks, n_failed);
   return n_failed == 0 ? 0 : 1;

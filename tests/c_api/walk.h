@@ -37,8 +37,9 @@ tsr_model* load_model(const char* path);
 tsr_context* open_context(const tsr_model* model, int64_t n_ctx, int32_t n_seq_max);
 tsr_status decode(tsr_context* context, const int32_t* tokens, const int32_t* seqs, const uint8_t* wants, size_t n);
 
-/* walk_text.c; model: tiny-llama */
+/* walk_text.c; model: tiny-llama, gemma: tiny-gemma3 */
 void walk_tokens(const tsr_model* model);
+void walk_begin_token(const tsr_model* gemma);
 void walk_token_errors(const tsr_model* model);
 void walk_vocab(const tsr_model* model);
 void walk_stream(const tsr_model* model);
@@ -48,7 +49,7 @@ void walk_templates(const tsr_model* model);
 void walk_context_options(const tsr_model* model);
 void walk_sequences(tsr_context* context);
 void walk_context_errors(const tsr_model* model, tsr_context* context);
-void walk_window(void);
+void walk_window(const tsr_model* gemma);
 void walk_sampler(tsr_context* context);
 
 #endif

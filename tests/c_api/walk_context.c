@@ -141,9 +141,8 @@ void walk_context_options(const tsr_model* model) {
 }
 
 /* A window lets go of what lies behind it. */
-void walk_window(void) {
-  tsr_model* model = load_model(gemma_path);
-  tsr_context* context = open_context(model, 512, 1);
+void walk_window(const tsr_model* gemma) {
+  tsr_context* context = open_context(gemma, 512, 1);
   int32_t tokens[64];
   int64_t length = 0;
   int i;
@@ -158,7 +157,6 @@ void walk_window(void) {
   EXPECT(length == 512);
   EXPECT_OK(tsr_context_truncate(context, 0, 0));
   tsr_context_free(context);
-  tsr_model_free(model);
 }
 
 void walk_sampler(tsr_context* context) {

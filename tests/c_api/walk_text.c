@@ -4,7 +4,7 @@
 #include "walk.h"
 
 void walk_tokens(const tsr_model* model) {
-  static const char text[] = "Hello w\xc3\xb6rld </s>";
+  static const char text[] = "Hello w\xc3\xb6rld <|im_end|>";
   int32_t *ids = NULL, *plain = NULL, id = 0;
   size_t n = 0, n_plain = 0, n_bytes = 0, i, total = 0;
   char* back = NULL;
@@ -13,7 +13,7 @@ void walk_tokens(const tsr_model* model) {
   EXPECT_OK(tsr_tokenize(model, text, TSR_NUL_TERMINATED, 0, &plain, &n_plain));
   EXPECT_OK(
       tsr_tokenize(model, text, sizeof text - 1, TSR_TOKENIZE_ADD_SPECIAL | TSR_TOKENIZE_PARSE_SPECIAL, &ids, &n));
-  EXPECT(n_plain > 2 && n > 2);
+  EXPECT(n_plain > n && ids[n - 1] == 286); /* <|im_end|> is one token only where it may be */
   EXPECT_OK(tsr_detokenize(model, plain, n_plain, 0, &back, &n_bytes));
   EXPECT(n_bytes == sizeof text - 1 && memcmp(back, text, sizeof text) == 0);
   tsr_free(back);
@@ -37,6 +37,31 @@ void walk_tokens(const tsr_model* model) {
   EXPECT_OK(tsr_detokenize(model, NULL, 0, 0, &back, &n_bytes));
   EXPECT(n_bytes == 0 && back[0] == '\0');
   tsr_free(back);
+}
+
+/* This vocabulary asks for a begin token. */
+void walk_begin_token(const tsr_model* gemma) {
+  int32_t* ids = NULL;
+  size_t n = 0, n_framed = 0;
+  tsr_vocab_info info;
+  tsr_token_info token;
+  char* text = NULL;
+  EXPECT_OK(tsr_vocab_get_info(gemma, &info, sizeof info));
+  EXPECT(strcmp(info.model, "llama") == 0 && info.add_bos && !info.add_eos && info.bos == 2 && info.eos == 1);
+  EXPECT(info.unk == 3 && info.n_tokens == 365);
+  EXPECT_OK(tsr_tokenize(gemma, "hi", 2, 0, &ids, &n));
+  tsr_free(ids);
+  EXPECT_OK(tsr_tokenize(gemma, "hi", 2, TSR_TOKENIZE_ADD_SPECIAL, &ids, &n_framed));
+  EXPECT(n_framed == n + 1 && ids[0] == info.bos);
+  EXPECT_OK(tsr_detokenize(gemma, ids, n_framed, 0, &text, NULL));
+  EXPECT(strcmp(text, "hi") == 0);
+  tsr_free(text);
+  EXPECT_OK(tsr_detokenize(gemma, ids, n_framed, TSR_DETOKENIZE_SHOW_SPECIAL, &text, NULL));
+  EXPECT(strcmp(text, "<bos>hi") == 0);
+  tsr_free(text);
+  tsr_free(ids);
+  EXPECT_OK(tsr_token_get_info(gemma, info.bos, &token, sizeof token));
+  EXPECT(token.type == TSR_TOKEN_CONTROL && !token.is_end && memcmp(token.text, "<bos>", token.n_text_bytes) == 0);
 }
 
 void walk_token_errors(const tsr_model* model) {
@@ -136,7 +161,7 @@ void walk_templates(const tsr_model* model) {
   EXPECT(strcmp(text, again) == 0);
   EXPECT_OK(tsr_chat_template_encode(own, messages, 1, &ids, &n));
   EXPECT_OK(tsr_chat_template_encode_json(own, json, sizeof json - 1, &same, &n_same));
-  EXPECT(n > 0 && n == n_same && memcmp(ids, same, n * sizeof *ids) == 0);
+  EXPECT(n > 0 && n == n_same && memcmp(ids, same, n * sizeof *ids) == 0 && ids[0] == 285); /* <|im_start|> */
   tsr_free(text);
   tsr_free(again);
   tsr_free(ids);
