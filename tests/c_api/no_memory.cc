@@ -3,7 +3,7 @@
 //
 //   no_memory MODEL [all]
 //
-// Later ones are so many and so alike that only one in 64 of their number is made to fail, unless all are asked for.
+// Of the whole use the later ones are so many and so alike that only some are made to fail, unless all are asked for.
 // The library leaves operator new to the program, so replacing it here reaches the library too.
 
 #include <atomic>
@@ -50,7 +50,7 @@ tsr_status decode(tsr_context* context, const tsr_batch& batch) {
 }
 
 // One whole use in C: what a failed step made is freed by the steps before it.
-tsr_status use(const char* path) {
+tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1) {
   tsr_model_options options;
   tsr_context_options context_options;
   tsr_model* model = nullptr;
@@ -69,6 +69,7 @@ tsr_status use(const char* path) {
   tsr_status status = tsr_model_options_init(&options, sizeof options);
   options.n_threads = 1;  // helpers of loading are not of the calls that are looked at
   const auto step = [&](auto&& call) { status = status == TSR_OK ? call() : status; };
+  countdown = fail_at;
   step([&] { return tsr_model_load(path, &options, &model); });
   step([&] { return tsr_context_options_init(&context_options, sizeof context_options); });
   context_options.n_ctx = 64;
@@ -78,6 +79,7 @@ tsr_status use(const char* path) {
   step([&] { return tsr_batch_init(&batch, sizeof batch); });
   batch.tokens = ids;
   batch.n_tokens = n;
+  countdown = fail_at < 0 ? fail_in_decode_at : countdown.load();
   step([&] { return decode(context, batch); });
   step([&] { return tsr_sampler_create(nullptr, &sampler); });
   step([&] { return tsr_sampler_sample_row(sampler, context, 0, &id); });
@@ -130,27 +132,36 @@ void operator delete[](void* p, const std::nothrow_t&) noexcept {
   std::free(p);
 }
 
+// Whether every failure was an error. A use begins with the failure number that it is given, step(n) is the next.
+template <typename Use, typename Step>
+bool sweep(const char* what, const Use& use, const Step& step) {
+  long n_refused = 0;
+  for (long n = 0;; n = step(n)) {
+    const tsr_status status = use(n);
+    const bool failed = countdown.exchange(-1) < 0;
+    if (!failed && status == TSR_OK) {
+      std::printf("%s: %ld allocations failed, the last of about %ld; each was an error\n", what, n_refused, n);
+      return n_refused > 0;
+    }
+    if (status != TSR_OK && status != TSR_OUT_OF_MEMORY) {
+      std::fprintf(stderr, "%s: allocation %ld failed, and the call said %s: %s\n", what, n, tsr_status_name(status),
+                   tsr_last_error());
+      return false;
+    }
+    n_refused += status == TSR_OUT_OF_MEMORY ? 1 : 0;
+  }
+}
+
 int main(int argc, char** argv) {
   const char* path = argc > 1 ? argv[1] : "";
+  const bool all = argc > 2 && std::string_view(argv[2]) == "all";
   if (use(path) != TSR_OK) {
     std::fprintf(stderr, "%s\n", tsr_last_error());
     return 1;
   }
-  long n_refused = 0;
-  const bool all = argc > 2 && std::string_view(argv[2]) == "all";
-  for (long n = 0;; n += all ? 1 : 1 + n / 64) {
-    countdown = n;
-    const tsr_status status = use(path);
-    const bool failed = countdown.exchange(-1) < 0;
-    if (!failed && status == TSR_OK) {
-      std::printf("%ld allocations failed, the last of about %ld; each was an error\n", n_refused, n);
-      return n_refused > 0 && use(path) == TSR_OK ? 0 : 1;
-    }
-    if (status != TSR_OK && status != TSR_OUT_OF_MEMORY) {
-      std::fprintf(stderr, "allocation %ld failed, and the call said %s: %s\n", n, tsr_status_name(status),
-                   tsr_last_error());
-      return 1;
-    }
-    n_refused += status == TSR_OUT_OF_MEMORY ? 1 : 0;
-  }
+  const auto whole = [&](long n) { return use(path, n); };
+  const auto from_decode = [&](long n) { return use(path, -1, n); };
+  const bool good = sweep("whole use", whole, [&](long n) { return n + 1 + (all ? 0 : n / 64); }) &&
+                    sweep("from the decode on", from_decode, [](long n) { return n + 1; });
+  return good && use(path) == TSR_OK ? 0 : 1;
 }
