@@ -16,6 +16,9 @@ import re
 import sys
 import tempfile
 
+# What front ends see of runtime, and what they share with it.
+FRONT = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h",
+         "runtime/sampler_options.h", "runtime/stop.h", "tokenizer"]
 # room: what it may include. "x" is a whole room, "x/y.h" one header. Rooms are the longest matching folder of src/.
 ALLOWED = {
     "base": [],
@@ -34,12 +37,9 @@ ALLOWED = {
     "models": ["gguf", "tensor", "program/build"],
     "runtime": ["gguf", "device", "media", "kernels", "placement", "memory", "transition", "tensor", "program/build",
                 "program/lower", "models", "tokenizer", "residency"],
-    "api": ["runtime/engine.h", "runtime/context.h", "tokenizer"],
-    "server": ["runtime/engine.h", "runtime/context.h", "tokenizer"],
+    "api": [*FRONT, "device/registry.h"],
+    "server": FRONT,
 }
-# What front ends see of runtime; the tools also drive generations themselves.
-TOOLS = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h",
-         "runtime/sampler_options.h", "runtime/stop.h", "tokenizer"]
 # Tools whose file name begins so may look one room deeper.
 TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement"], "cmd_devices": ["device"],
                "cmd_share": ["residency"], "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
@@ -109,7 +109,7 @@ def check_room_include(file, found):
         return f"{found} lies in no room of the table"
     if file.startswith("tools/"):
         stem = pathlib.PurePosixPath(file).name
-        allowed = TOOLS + [room for prefix, rooms in TOOL_EXTRAS.items() if stem.startswith(prefix) for room in rooms]
+        allowed = FRONT + [room for prefix, rooms in TOOL_EXTRAS.items() if stem.startswith(prefix) for room in rooms]
         who = "tools"
     else:
         source = file[len("src/"):]

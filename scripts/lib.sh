@@ -28,8 +28,8 @@ attempt() {
     done
 }
 
-# cpp_sources: every C++ file of the project, one a line, relative to the root.
+# cpp_sources: every C and C++ file of the project, one a line, relative to the root.
 cpp_sources() {
-    (cd "$root" && find src include tools bench tests fuzz -path tests/data -prune -o -type f \
-        \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print | sort)
+    (cd "$root" && find src include tools bench tests fuzz examples -path tests/data -prune -o -type f \
+        \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.c' -o -name '*.hpp' \) -print | sort)
 }

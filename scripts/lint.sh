@@ -28,7 +28,7 @@ if [ $# -gt 0 ]; then all=("$@"); else mapfile -t all < <(cpp_sources; find scri
 formatted=() compiled=() scripts=()
 for file in "${all[@]}"; do
     case $file in
-        *.h | *.cuh | *.cu) formatted+=("$file") ;;
+        *.h | *.hpp | *.cuh | *.cu | *.c) formatted+=("$file") ;;
         *.cc) formatted+=("$file"); compiled+=("$file") ;;
         *.sh | .ci/run) scripts+=("$file") ;;
     esac

@@ -12,8 +12,8 @@ import sys
 import tempfile
 
 FILE_LINES, FILE_LINES_MAX, FUNCTION_LINES = 600, 1000, 60
-FOLDERS = ("src", "include", "tools", "bench", "tests", "fuzz", "scripts")
-SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".comp", ".cpp", ".py", ".sh"}
+FOLDERS = ("src", "include", "tools", "bench", "tests", "fuzz", "examples", "scripts")
+SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".comp", ".cpp", ".py", ".sh"}
 BRACED = SUFFIXES - {".py", ".sh"}
 
 BLANKED = re.compile(

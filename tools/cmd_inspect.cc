@@ -1,14 +1,14 @@
 // `tessera inspect`: what a GGUF file holds, also of architectures that cannot be run.
 
-#include <cstring>
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "commands.h"
 #include "common.h"
 #include "gguf/gguf.h"
-#include "logit_stats.h"
+#include "gguf/metadata_json.h"
 #include "report.h"
 
 namespace tessera {
@@ -19,51 +19,13 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kArrayShown = 8;  // elements of a longer array that are printed
 constexpr size_t kStringShown = 80;  // bytes of a longer text that are printed for people
 
-template <typename T>
-T take(std::span<const std::byte>& bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes = bytes.subspan(sizeof value);
-  return value;
-}
-
-// The value at the front of bytes, which the reader has checked.
-Json take_value(MetaType type, std::span<const std::byte>& bytes) {
-  switch (type) {
-    case MetaType::kU8: return take<uint8_t>(bytes);
-    case MetaType::kI8: return take<int8_t>(bytes);
-    case MetaType::kU16: return take<uint16_t>(bytes);
-    case MetaType::kI16: return take<int16_t>(bytes);
-    case MetaType::kU32: return take<uint32_t>(bytes);
-    case MetaType::kI32: return take<int32_t>(bytes);
-    case MetaType::kF32: return nine_digits(static_cast<double>(take<float>(bytes)));
-    case MetaType::kBool: return take<uint8_t>(bytes) != 0;
-    case MetaType::kU64: return take<uint64_t>(bytes);
-    case MetaType::kI64: return take<int64_t>(bytes);
-    case MetaType::kF64: return take<double>(bytes);
-    case MetaType::kString: {
-      const auto length = static_cast<size_t>(take<uint64_t>(bytes));
-      std::string text(reinterpret_cast<const char*>(bytes.data()), length);
-      bytes = bytes.subspan(length);
-      return text;
-    }
-    case MetaType::kArray: break;
-  }
-  bytes = {};
-  return nullptr;
-}
-
 // Scalars as they are; arrays as {"type", "count", "first"}.
 Json value_json(const MetaValue& value) {
-  std::span<const std::byte> bytes = value.bytes;
+  Json json = Json::parse(metadata_json(value, kArrayShown));
   if (!value.is_array()) {
-    return take_value(value.type, bytes);
+    return json;
   }
-  Json first = Json::array();
-  for (uint64_t i = 0; i < std::min(value.count, kArrayShown) && !bytes.empty(); ++i) {
-    first.push_back(take_value(value.elem_type, bytes));
-  }
-  return {{"type", meta_type_name(value.elem_type)}, {"count", value.count}, {"first", first}};
+  return {{"type", meta_type_name(value.elem_type)}, {"count", value.count}, {"first", std::move(json)}};
 }
 
 std::string short_text(const Json& value) {

@@ -95,7 +95,10 @@ Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log
   std::shared_ptr<Model> model;
   {
     ProgressBar bar(stderr_is_terminal());
-    ASSIGN_OR_RETURN(model, Model::load(options, log, [&](double fraction) { bar.show(fraction); }));
+    ASSIGN_OR_RETURN(model, Model::load(options, log, [&](double fraction) {
+                       bar.show(fraction);
+                       return true;
+                     }));
   }
   const ModelSummary& summary = model->summary();
   log.info(fmt::format("loaded {} ({}, {:.1f} MiB) in {:.0f} ms", options.path, summary.architecture,

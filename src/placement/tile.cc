@@ -90,6 +90,17 @@ int TileSet::find(TileKind kind, int32_t layer, int cut) const {
   return index[index_slot(*this, kind, layer, cut)];
 }
 
+std::string_view tile_kind_name(TileKind kind) {
+  switch (kind) {
+    case TileKind::kReplica: return "replica";
+    case TileKind::kHost: return "host";
+    case TileKind::kAttn: return "attn";
+    case TileKind::kFfn: return "ffn";
+    case TileKind::kHead: return "head";
+  }
+  CHECK(false);
+}
+
 TileKind tile_kind_of(CutAxis axis) {
   switch (axis) {
     case CutAxis::kAttention: return TileKind::kAttn;

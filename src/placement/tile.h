@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -45,6 +46,9 @@ struct TileSet {
 
   std::vector<int32_t> index;  // (kind, layer, cut) -> tile; use find()
 };
+
+/// "replica", "host", "attn", "ffn", "head".
+std::string_view tile_kind_name(TileKind kind);
 
 /// The tile kind whose tiles hold the groups of an axis.
 TileKind tile_kind_of(CutAxis axis);

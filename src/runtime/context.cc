@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
+#include <new>
 #include <set>
+#include <thread>
 
 #include "kernels/ops/kv_layout.h"
 #include "memory/kv_cache.h"
@@ -25,8 +28,7 @@ class Context::Impl {
 
   ~Impl() {
     for (const auto& device : m_.devices.devices) {
-      // A poisoned queue has nothing more to run; its status was reported by the decode that met it.
-      (void)device->compute_queue().synchronize();
+      settle(device->compute_queue());
     }
     for (size_t d = 0; d < m_.weights.size(); ++d) {
       m_.weights[d].kv_bytes -= kv_ranges_.size() > d ? kv_ranges_[d]->committed_bytes() : 0;
@@ -65,14 +67,18 @@ class Context::Impl {
     const auto n_wanted = std::ranges::count_if(batch, [](const BatchToken& t) { return t.wants_logits; });
     n_outputs_ = 0;
     direct_ = nullptr;
-    const Status status = run_batch(batch, n_wanted);
-    if (!status.ok()) {
-      n_outputs_ = 0;
-      return roll_back(lengths, status);
+    const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
+    if (pieces.size() > 1) {
+      logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
     }
-    const Status drained = drain();
-    n_outputs_ = drained.ok() ? n_wanted : 0;
-    return drained;
+    try {
+      return run_pieces(pieces, lengths, n_wanted);
+    } catch (const std::bad_alloc&) {
+      // The book of pages may be half written: nothing may use it any more.
+      n_outputs_ = 0;
+      dead_ = Status(ErrorCode::kOutOfMemory, "memory ran out in the middle of a batch; make the context again");
+      return dead_;
+    }
   }
 
   std::span<const float> logits(int64_t i) const {
@@ -83,6 +89,11 @@ class Context::Impl {
   }
 
   Status on_loop(const std::function<Status()>& fn) { return m_.loop->run(fn); }
+
+  // The same for what changes sequences.
+  Status on_living_loop(const std::function<Status()>& fn) {
+    return on_loop([&] { return dead_.ok() ? fn() : dead_; });
+  }
 
   std::shared_ptr<Model> model_;
   ModelState& m_;
@@ -165,21 +176,18 @@ class Context::Impl {
     return {};
   }
 
-  Status run_batch(std::span<const BatchToken> batch, int64_t n_wanted) {
-    try {
-      const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
-      if (pieces.size() > 1) {
-        logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
+  Status run_pieces(std::span<const std::span<const BatchToken>> pieces, const std::vector<int64_t>& lengths,
+                    int64_t n_wanted) {
+    for (const auto& piece : pieces) {
+      const Status status = run_piece(piece, pieces.size() == 1);
+      if (!status.ok()) {
+        n_outputs_ = 0;
+        return roll_back(lengths, status);
       }
-      for (const auto& piece : pieces) {
-        TRY(run_piece(piece, pieces.size() == 1));
-      }
-      return {};
-    } catch (const std::bad_alloc&) {
-      return {ErrorCode::kOutOfMemory,
-              fmt::format("no memory is left on the host for {} tokens with {} rows of logits; lower --batch-size",
-                          batch.size(), n_wanted)};
     }
+    const Status drained = drain();
+    n_outputs_ = drained.ok() ? n_wanted : 0;
+    return drained;
   }
 
   // Every sequence back to its old length. check_batch() has ruled out a full cache, so this is for failures that no
@@ -195,6 +203,19 @@ class Context::Impl {
     }
     TRY(drained);
     return {why.code(), std::move(message)};
+  }
+
+  // Waits until the queue runs nothing of this context any more; without memory to ask for that, it asks again.
+  static void settle(Queue& queue) {
+    for (;;) {
+      try {
+        // A poisoned queue has nothing more to run; its status was reported by the decode that met it.
+        (void)queue.synchronize();
+        return;
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
   }
 
   Status run_piece(std::span<const BatchToken> piece, bool only_one) {
@@ -390,15 +411,15 @@ int64_t Context::length(int32_t seq) const {
 }
 
 Status Context::truncate(int32_t seq, int64_t new_length) {
-  return impl_->on_loop([&] { return impl_->kv_.truncate(seq, new_length); });
+  return impl_->on_living_loop([&] { return impl_->kv_.truncate(seq, new_length); });
 }
 
 Status Context::fork(int32_t from, int32_t to, int64_t length) {
-  return impl_->on_loop([&] { return impl_->kv_.fork(from, to, length); });
+  return impl_->on_living_loop([&] { return impl_->kv_.fork(from, to, length); });
 }
 
 Status Context::clear() {
-  return impl_->on_loop([&]() -> Status {
+  return impl_->on_living_loop([&]() -> Status {
     impl_->kv_.clear();
     return {};
   });

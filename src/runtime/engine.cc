@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "gguf/metadata_json.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
@@ -335,6 +336,37 @@ std::vector<DeviceUse> ModelState::device_use() const {
     uses.push_back(std::move(use));
   }
   return uses;
+}
+
+std::vector<TileHome> Model::tile_homes() const {
+  std::vector<TileHome> homes;
+  for (size_t t = 0; t < state_->tiles.tiles.size(); ++t) {
+    const Tile& tile = state_->tiles.tiles[t];
+    const int32_t device = state_->placement.home[t];
+    homes.push_back({tile_kind_name(tile.kind), tile.layer, tile.cut, device, state_->placement.offset[t],
+                     state_->weights[static_cast<size_t>(device)].tile_layouts[t].bytes});
+  }
+  return homes;
+}
+
+std::vector<std::string_view> Model::metadata_keys() const {
+  std::vector<std::string_view> keys;
+  for (const MetaValue& value : state_->file->metadata().entries()) {
+    keys.push_back(value.key);
+  }
+  return keys;
+}
+
+Result<std::string> Model::metadata_text(std::string_view key) const {
+  const MetaValue* value = state_->file->metadata().find(key);
+  if (value == nullptr) {
+    return Status(ErrorCode::kNotFound, fmt::format("the model file has no metadata key {}", key));
+  }
+  if (value->is_array() || value->type != MetaType::kString) {
+    return metadata_json(*value);
+  }
+  ASSIGN_OR_RETURN(const std::string_view text, state_->file->metadata().get_string(key));
+  return std::string(text);
 }
 
 }  // namespace tessera

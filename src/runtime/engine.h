@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -78,8 +79,19 @@ struct DeviceUse {
   uint64_t budget_bytes = 0;
 };
 
-/// 0 .. 1 while weights are read. Called from the thread that loads.
-using LoadProgress = std::function<void(double fraction)>;
+/// A tile and its home.
+struct TileHome {
+  std::string_view kind;  // "attn", "ffn", "head"
+  int32_t layer = -1;     // -1: the head
+  int32_t cut = 0;
+  int32_t device = 0;   // index into device_use()
+  uint64_t offset = 0;  // bytes from the start of the device's tile region
+  uint64_t bytes = 0;
+};
+
+/// 0 .. 1 while weights are read, both ends included. Called from the thread that loads; false stops loading with
+/// kCancelled.
+using LoadProgress = std::function<bool(double fraction)>;
 
 class ModelState;  // runtime's own view (model_state.h)
 
@@ -88,7 +100,7 @@ class Model {
   /// Opens the file, checks everything, counts what weights and options.context need on each device, and only then
   /// reads, places and packs the weights. Errors: those of the file; kInvalidArgument (names the flag); kDoesNotFit
   /// (per device: needed and budget; no weight was read); kOutOfMemory (the budget allows what the machine does not
-  /// have); kUnsupported.
+  /// have); kUnsupported; kCancelled by progress.
   static Result<std::shared_ptr<Model>> load(const ModelOptions& options, const Log& log = {},
                                              const LoadProgress& progress = {});
   ~Model();
@@ -110,6 +122,13 @@ class Model {
 
   [[nodiscard]] const ModelSummary& summary() const;
   [[nodiscard]] std::vector<DeviceUse> device_use() const;
+  /// Every tile, in order of kind, layer and cut as the tile set has them. Empty when only the vocabulary was loaded.
+  [[nodiscard]] std::vector<TileHome> tile_homes() const;
+
+  /// Keys of the file's metadata, in file order. Valid as long as the model.
+  [[nodiscard]] std::vector<std::string_view> metadata_keys() const;
+  /// A text as it is, any other value as JSON (gguf/metadata_json.h). Errors: kNotFound.
+  [[nodiscard]] Result<std::string> metadata_text(std::string_view key) const;
 
   /// For runtime only.
   [[nodiscard]] const std::shared_ptr<ModelState>& state() const { return state_; }

@@ -1,6 +1,5 @@
 #include "runtime/loop_thread.h"
 
-#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -11,15 +10,6 @@ namespace {
 
 // Whose loop this thread runs. An id of std::thread would not do: it may be given out again after the thread has ended.
 thread_local const LoopThread* current_loop = nullptr;
-
-// A caller's own mistake ends the program; the machine's shortage of memory ends only the call.
-Status run_guarded(const std::function<Status()>& fn) {
-  try {
-    return fn();
-  } catch (const std::bad_alloc&) {
-    return {ErrorCode::kOutOfMemory, "no memory is left for this call; free some, or lower --ctx-size or --batch-size"};
-  }
-}
 
 }  // namespace
 
@@ -38,17 +28,26 @@ Status LoopThread::run(const std::function<Status()>& fn) {
   if (is_current()) {
     return fn();
   }
-  std::future<Status> result;
+  Call call;
+  call.fn = &fn;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) {
       return {ErrorCode::kCancelled, "the model is being closed"};
     }
-    result = calls_.emplace_back(Call{&fn, {}}).result.get_future();
+    *last_ = &call;
+    last_ = &call.next;
     // Under the lock: once the call can run, its end may let somebody destroy this object.
     wake_.notify_one();
   }
-  return result.get();
+  {
+    std::unique_lock lock(call.mutex);
+    call.finished.wait(lock, [&] { return call.done; });
+  }
+  if (call.thrown != nullptr) {
+    std::rethrow_exception(call.thrown);
+  }
+  return std::move(call.result);
 }
 
 void LoopThread::stop() {
@@ -74,14 +73,25 @@ void LoopThread::loop() {
   current_loop = this;
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
-    if (calls_.empty()) {
+    wake_.wait(lock, [this] { return stopping_ || first_ != nullptr; });
+    if (first_ == nullptr) {
       return;
     }
-    Call call = std::move(calls_.front());
-    calls_.pop_front();
+    Call& call = *first_;
+    first_ = call.next;
+    last_ = first_ == nullptr ? &first_ : last_;
     lock.unlock();
-    call.result.set_value(run_guarded(*call.fn));
+    try {
+      call.result = (*call.fn)();
+    } catch (...) {
+      call.thrown = std::current_exception();
+    }
+    {
+      // Notified under the lock: the caller, whose stack the call lies on, cannot leave before.
+      const std::lock_guard done(call.mutex);
+      call.done = true;
+      call.finished.notify_one();
+    }
     lock.lock();
   }
 }

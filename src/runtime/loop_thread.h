@@ -5,9 +5,8 @@
 // what belongs to the model therefore needs no locks. A call made from the loop thread itself runs at once.
 
 #include <condition_variable>
-#include <deque>
+#include <exception>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -28,8 +27,8 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
 
   /// Runs fn on the loop thread and returns its result. What fn wrote is visible to the caller, and the other way
-  /// round. Errors: fn's own; kOutOfMemory when std::bad_alloc escaped from fn; kCancelled after stop(), then fn did not
-  /// run.
+  /// round. Errors: fn's own; kCancelled after stop(), then fn did not run. What fn throws (memory ran out) is thrown
+  /// here.
   Status run(const std::function<Status()>& fn);
 
   /// Takes no further calls from other threads, runs those that wait already, and ends the thread; from the loop thread
@@ -40,9 +39,15 @@ class LoopThread {
   [[nodiscard]] bool is_current() const;
 
  private:
+  // On the stack of the caller, who waits for it: a call needs no memory, so that things can be closed without any.
   struct Call {
-    const std::function<Status()>* fn;  // the caller's, who waits for the result
-    std::promise<Status> result;
+    const std::function<Status()>* fn = nullptr;
+    Call* next = nullptr;  // guarded by the loop's mutex_
+    Status result;
+    std::exception_ptr thrown;
+    std::mutex mutex;
+    std::condition_variable finished;
+    bool done = false;  // guarded by mutex, as the two above are ordered by it
   };
 
   LoopThread() = default;
@@ -50,8 +55,9 @@ class LoopThread {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Call> calls_;  // guarded by mutex_
-  bool stopping_ = false;   // guarded by mutex_
+  Call* first_ = nullptr;  // guarded by mutex_: the calls that wait, in order
+  Call** last_ = &first_;  // guarded by mutex_: where the next one is linked
+  bool stopping_ = false;  // guarded by mutex_
   std::once_flag joined_;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <gtest/gtest.h>
+#include <new>
 #include <vector>
 
 namespace tessera {
@@ -25,6 +26,12 @@ TEST(LoopThread, RunsCallsOnOneThreadAndReturnsTheirStatus) {
   });
   EXPECT_EQ(failed.code(), ErrorCode::kBusy);
   EXPECT_EQ(failed.message(), "later");
+}
+
+TEST(LoopThread, WhatACallThrowsReachesItsCallerAndNobodyElse) {
+  LoopThread loop;
+  EXPECT_THROW((void)loop.run([]() -> Status { throw std::bad_alloc(); }), std::bad_alloc);
+  EXPECT_EQ(loop.run([] { return Status(ErrorCode::kBusy, "later"); }).code(), ErrorCode::kBusy);
 }
 
 TEST(LoopThread, RunsNestedCallsInline) {

@@ -62,7 +62,7 @@ class Loader {
     }
   }
 
-  void pack(int n_threads, const LoadProgress& progress) {
+  Status pack(int n_threads, const LoadProgress& progress) {
     std::vector<std::thread> helpers;
     for (int i = 1; i < n_threads; ++i) {
       // Fewer threads take longer and pack the same bytes.
@@ -72,10 +72,13 @@ class Loader {
       }
       helpers.push_back(std::move(helper).value());
     }
+    report(progress);
     work(progress);
     for (std::thread& helper : helpers) {
       helper.join();
     }
+    report(progress);
+    return cancelled_ ? Status(ErrorCode::kCancelled, "loading was stopped") : Status();
   }
 
  private:
@@ -100,14 +103,19 @@ class Loader {
 
   void work(const LoadProgress& progress) {
     std::vector<const std::byte*> rows;
-    for (size_t i = next_++; i < tasks_.size(); i = next_++) {
+    for (size_t i = next_++; i < tasks_.size() && !cancelled_; i = next_++) {
       const PackTask& task = tasks_[i];
       gather_rows(task, rows);
       task.layout->pack(task.spec->dtype, task.panel->columns.size(), rows, task.dst);
       done_bytes_ += task.source_bytes;
-      if (progress) {
-        progress(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
-      }
+      report(progress);
+    }
+  }
+
+  void report(const LoadProgress& progress) {
+    const double fraction = static_cast<double>(done_bytes_) / static_cast<double>(std::max<uint64_t>(total_bytes_, 1));
+    if (progress && !cancelled_ && !progress(fraction)) {
+      cancelled_ = true;
     }
   }
 
@@ -133,6 +141,7 @@ class Loader {
   uint64_t total_bytes_ = 0;
   std::atomic<size_t> next_{0};
   std::atomic<uint64_t> done_bytes_{0};
+  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace
@@ -141,7 +150,7 @@ Status load_weights(ModelState& model, int n_threads, const LoadProgress& progre
   Loader loader(model);
   loader.write_replicas();
   loader.collect();
-  loader.pack(std::max(n_threads, 1), progress);
+  TRY(loader.pack(std::max(n_threads, 1), progress));
   // The file's pages may go: what is needed again (embedding rows) comes back from the page cache.
   for (const TensorInfo& tensor : model.file->tensors()) {
     model.file->advise(tensor, Access::kDontNeed);

@@ -11,6 +11,7 @@ namespace tessera {
 
 /// Errors: kInvalidData when the file changed while it was read.
 /// REQUIRES: weights[d].range is committed to weights[d].bytes. progress is called on the caller's thread.
+/// Errors: kCancelled when it returned false; those of a file that changed meanwhile.
 Status load_weights(ModelState& model, int n_threads, const LoadProgress& progress);
 
 }  // namespace tessera

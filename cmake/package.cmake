@@ -1,0 +1,52 @@
+# What `cmake --install` brings: one static library with the symbols of tessera.h and no others of ours, the headers, the
+# program, and what CMake and pkg-config need to find them.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# All rooms in one object: symbols are bound inside it and then hidden, so that neither our names nor the inline
+# functions of our libraries meet a user's; architectures, which register themselves, come along without further flags.
+set(package_library ${CMAKE_BINARY_DIR}/libtessera.a)
+set(package_object ${CMAKE_BINARY_DIR}/libtessera.o)
+set(package_rooms base tensor gguf tokenizer device kernels placement memory program_build program_lower models runtime
+  api)
+list(TRANSFORM package_rooms PREPEND "tessera_")
+set(package_archives)
+foreach(room ${package_rooms})
+  list(APPEND package_archives $<TARGET_FILE:${room}>)
+endforeach()
+add_custom_command(OUTPUT ${package_library}
+  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${package_object} --whole-archive ${package_archives}
+  # Weak first: inline variables and static ones of inline functions are "unique", which objcopy makes local only then.
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --weaken-symbol=_ZN7tessera* --weaken-symbol=_ZZ* ${package_object}
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tsr_* ${package_object}
+  COMMAND ${CMAKE_COMMAND} -E rm -f ${package_library}
+  COMMAND ${CMAKE_AR} rcs ${package_library} ${package_object}
+  DEPENDS ${package_rooms}
+  COMMENT "Joining the rooms to libtessera.a"
+  VERBATIM)
+add_custom_target(tessera_package ALL DEPENDS ${package_library})
+
+# The library as users see it, for examples and tests.
+file(MAKE_DIRECTORY ${CMAKE_SOURCE_DIR}/include)
+add_library(tessera::tessera STATIC IMPORTED GLOBAL)
+set_target_properties(tessera::tessera PROPERTIES
+  IMPORTED_LOCATION ${package_library}
+  INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/include
+  INTERFACE_LINK_LIBRARIES "fmt::fmt;PkgConfig::PCRE2;PkgConfig::UTF8PROC;Threads::Threads;stdc++;m")
+add_dependencies(tessera::tessera tessera_package)
+
+set(package_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+configure_package_config_file(cmake/tesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/tesseraConfig.cmake
+  INSTALL_DESTINATION ${package_cmake_dir} PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+# The prefix is chosen when installing, and may be moved.
+file(RELATIVE_PATH package_prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/tesseraConfig.cmake ${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake
+  DESTINATION ${package_cmake_dir})
+install(FILES ${package_library} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(TARGETS tessera RUNTIME)

@@ -1,0 +1,146 @@
+#include "api/border.h"
+
+#include <exception>
+#include <fmt/format.h>
+#include <limits>
+
+namespace tessera::api {
+namespace {
+
+// A caller's struct is never larger: a size beyond it was never initialised.
+constexpr size_t kStructBytesMax = 4096;
+
+constexpr const char* kTextLost = "memory ran out, also for the text of this error";
+
+struct LastError {
+  std::string text;
+  bool lost = false;  // there was no memory for it
+};
+thread_local LastError last_error;
+
+// The public numbers follow the engine's list.
+static_assert(static_cast<int>(ErrorCode::kOk) == TSR_OK);
+static_assert(static_cast<int>(ErrorCode::kInvalidArgument) == TSR_INVALID_ARGUMENT);
+static_assert(static_cast<int>(ErrorCode::kNotFound) == TSR_NOT_FOUND);
+static_assert(static_cast<int>(ErrorCode::kInvalidData) == TSR_INVALID_DATA);
+static_assert(static_cast<int>(ErrorCode::kUnsupported) == TSR_UNSUPPORTED);
+static_assert(static_cast<int>(ErrorCode::kDoesNotFit) == TSR_DOES_NOT_FIT);
+static_assert(static_cast<int>(ErrorCode::kOutOfMemory) == TSR_OUT_OF_MEMORY);
+static_assert(static_cast<int>(ErrorCode::kCacheFull) == TSR_CACHE_FULL);
+static_assert(static_cast<int>(ErrorCode::kBusy) == TSR_BUSY);
+static_assert(static_cast<int>(ErrorCode::kCancelled) == TSR_CANCELLED);
+static_assert(static_cast<int>(ErrorCode::kDeadlineExceeded) == TSR_DEADLINE_EXCEEDED);
+static_assert(static_cast<int>(ErrorCode::kDeviceLost) == TSR_DEVICE_LOST);
+static_assert(static_cast<int>(ErrorCode::kIo) == TSR_IO);
+static_assert(static_cast<int>(ErrorCode::kInternal) == TSR_INTERNAL);
+
+}  // namespace
+
+tsr_status fail(ErrorCode code, std::string_view message) noexcept {
+  try {
+    last_error.text = message;
+    last_error.lost = false;
+  } catch (...) {
+    last_error.lost = true;
+  }
+  return static_cast<tsr_status>(code);
+}
+
+tsr_status fail_with_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kOutOfMemory, "memory ran out");
+  } catch (const std::length_error&) {
+    return fail(ErrorCode::kOutOfMemory, "more was asked for than memory can hold");
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kInternal, error.what());
+  } catch (...) {
+    return fail(ErrorCode::kInternal, "an unknown failure");
+  }
+}
+
+Status need(const void* pointer, const char* argument) {
+  if (pointer == nullptr) {
+    return {ErrorCode::kInvalidArgument, fmt::format("{} is NULL", argument)};
+  }
+  return {};
+}
+
+Result<std::string_view> text_argument(const char* text, size_t n_bytes, const char* argument) {
+  if (text == nullptr && n_bytes == 0) {
+    return std::string_view();
+  }
+  TRY(need(text, argument));
+  if (n_bytes == TSR_NUL_TERMINATED) {
+    return std::string_view(text);
+  }
+  if (n_bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max())) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{} cannot have {} bytes", argument, n_bytes));
+  }
+  return std::string_view(text, n_bytes);
+}
+
+Status check_struct_size(size_t size, size_t known, const char* what) {
+  if (size < known || size > kStructBytesMax) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("{} has a size of {} bytes, not {}; begin with its _init function, and give sizeof", what, size,
+                        known)};
+  }
+  return {};
+}
+
+Status check_unknown_members(const void* given, size_t size, size_t known, const char* what) {
+  const auto* bytes = static_cast<const char*>(given);
+  if (std::any_of(bytes + known, bytes + size, [](char byte) { return byte != 0; })) {
+    return {ErrorCode::kUnsupported,
+            fmt::format("{} has members set that tessera {} does not know", what, TESSERA_VERSION)};
+  }
+  return {};
+}
+
+char* make_block(size_t n) {
+  auto* block = static_cast<char*>(std::malloc(std::max<size_t>(n, 1)));
+  if (block == nullptr) {
+    throw std::bad_alloc();
+  }
+  return block;
+}
+
+void give_text(std::string_view bytes, char** text, size_t* n_bytes) {
+  char* block = make_block(bytes.size() + 1);
+  std::ranges::copy(bytes, block);
+  block[bytes.size()] = '\0';
+  *text = block;
+  if (n_bytes != nullptr) {
+    *n_bytes = bytes.size();
+  }
+}
+
+void give_ids(std::span<const int32_t> ids, int32_t** target, size_t* n) {
+  auto* block = reinterpret_cast<int32_t*>(make_block(ids.size_bytes()));
+  std::ranges::copy(ids, block);
+  *target = block;
+  *n = ids.size();
+}
+
+}  // namespace tessera::api
+
+const char* tsr_last_error() {
+  using tessera::api::last_error;
+  return last_error.lost ? tessera::api::kTextLost : last_error.text.c_str();
+}
+
+const char* tsr_status_name(tsr_status status) {
+  // Through a number: C callers may pass any.
+  const auto code = static_cast<unsigned>(status);
+  return code <= TSR_INTERNAL ? tessera::error_code_name(static_cast<tessera::ErrorCode>(code)).data() : "unknown";
+}
+
+const char* tsr_version() {
+  return TESSERA_VERSION;
+}
+
+void tsr_free(void* block) {
+  std::free(block);
+}

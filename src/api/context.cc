@@ -1,0 +1,172 @@
+// tessera.h: contexts.
+
+#include <fmt/format.h>
+
+#include "api/handles.h"
+
+namespace tessera::api {
+namespace {
+
+constexpr const char* kCacheType = "f16";
+
+tsr_context_options default_context_options() {
+  const ContextOptions defaults;
+  tsr_context_options options = {};
+  options.n_ctx = defaults.n_ctx;
+  options.n_batch = defaults.n_batch;
+  options.n_ubatch = defaults.n_ubatch;
+  options.n_seq_max = defaults.n_seq_max;
+  return options;
+}
+
+Result<DType> cache_type(const char* name, const char* field) {
+  const std::string wanted = option_or(name, kCacheType);
+  const std::optional<DType> type = dtype_from_name(wanted);
+  if (!type) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is \"{}\"; known are f32, f16, bf16, q8_0, q4_0", field, wanted));
+  }
+  return *type;
+}
+
+Status check_seq(const Context& context, int32_t seq) {
+  if (seq < 0 || seq >= context.options().n_seq_max) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("sequence {} of a context with {}", seq, context.options().n_seq_max)};
+  }
+  return {};
+}
+
+Result<std::vector<BatchToken>> tokens_of(const tsr_batch& batch, int64_t n_batch) {
+  ASSIGN_OR_RETURN(const auto ids, array_argument(batch.tokens, batch.n_tokens, "tokens"));
+  // Before anything of the caller's size is made.
+  if (ids.empty() || ids.size() > static_cast<size_t>(n_batch)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("a batch of {} tokens; this context takes 1 to {}", ids.size(), n_batch));
+  }
+  std::vector<BatchToken> tokens(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    tokens[i].token = ids[i];
+    tokens[i].seq = batch.seqs != nullptr ? batch.seqs[i] : 0;
+    tokens[i].wants_logits = batch.wants_logits != nullptr ? batch.wants_logits[i] != 0 : i + 1 == ids.size();
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Result<ContextOptions> context_options(const tsr_context_options* given) {
+  ContextOptions options;
+  if (given == nullptr) {
+    return options;
+  }
+  ASSIGN_OR_RETURN(const tsr_context_options known, read_struct(given, "tsr_context_options"));
+  options.n_ctx = known.n_ctx;
+  options.n_batch = known.n_batch;
+  options.n_ubatch = known.n_ubatch;
+  options.n_seq_max = known.n_seq_max;
+  ASSIGN_OR_RETURN(options.k_type, cache_type(known.cache_type_k, "cache_type_k"));
+  ASSIGN_OR_RETURN(options.v_type, cache_type(known.cache_type_v, "cache_type_v"));
+  return options;
+}
+
+Result<std::span<const float>> logits_row(const Context& context, int64_t row) {
+  if (row < 0 || row >= context.n_outputs()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("row {} of logits; the last decode left {}", row, context.n_outputs()));
+  }
+  return context.logits(row);
+}
+
+}  // namespace tessera::api
+
+using namespace tessera;
+using namespace tessera::api;
+
+tsr_status tsr_context_options_init(tsr_context_options* options, size_t struct_size) {
+  return guarded([&] { return init_struct(options, struct_size, default_context_options(), "tsr_context_options"); });
+}
+
+tsr_status tsr_context_create(const tsr_model* model, const tsr_context_options* options, tsr_context** context) {
+  return guarded([&]() -> Status {
+    TRY(need_output(context, "context"));
+    TRY(need(model, "model"));
+    ASSIGN_OR_RETURN(const ContextOptions wanted, context_options(options));
+    auto handle = std::make_unique<tsr_context>();
+    ASSIGN_OR_RETURN(handle->context, Context::create(model->model, wanted));
+    *context = handle.release();
+    return {};
+  });
+}
+
+void tsr_context_free(tsr_context* context) {
+  delete context;
+}
+
+tsr_status tsr_context_get_info(tsr_context* context, tsr_context_info* info, size_t struct_size) {
+  return on_context(context, [&](Context& c) -> Status {
+    tsr_context_info known = {};
+    known.n_ctx = c.options().n_ctx;
+    known.n_batch = c.options().n_batch;
+    known.n_ubatch = c.options().n_ubatch;
+    known.n_seq_max = c.options().n_seq_max;
+    known.n_steps = c.stats().n_steps;
+    known.n_reduces = c.stats().n_reduces;
+    known.n_copies = c.stats().n_copies;
+    known.copy_bytes_per_token = c.stats().copy_bytes_per_token;
+    return write_struct(info, struct_size, known, "tsr_context_info");
+  });
+}
+
+tsr_status tsr_batch_init(tsr_batch* batch, size_t struct_size) {
+  return guarded([&] { return init_struct(batch, struct_size, tsr_batch{}, "tsr_batch"); });
+}
+
+tsr_status tsr_context_decode(tsr_context* context, const tsr_batch* batch) {
+  return on_context(context, [&](Context& c) -> Status {
+    ASSIGN_OR_RETURN(const tsr_batch known, read_struct(batch, "tsr_batch"));
+    ASSIGN_OR_RETURN(const std::vector<BatchToken> tokens, tokens_of(known, c.options().n_batch));
+    return c.decode(tokens);
+  });
+}
+
+tsr_status tsr_context_n_logits(tsr_context* context, int64_t* n_rows) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(n_rows, "n_rows"));
+    *n_rows = c.n_outputs();
+    return {};
+  });
+}
+
+tsr_status tsr_context_logits(tsr_context* context, int64_t row, const float** logits, size_t* n_vocab) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_sized_output(logits, "logits", n_vocab));
+    ASSIGN_OR_RETURN(const std::span<const float> found, logits_row(c, row));
+    *logits = found.data();
+    if (n_vocab != nullptr) {
+      *n_vocab = found.size();
+    }
+    return {};
+  });
+}
+
+tsr_status tsr_context_length(tsr_context* context, int32_t seq, int64_t* length) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(length, "length"));
+    TRY(check_seq(c, seq));
+    *length = c.length(seq);
+    return {};
+  });
+}
+
+tsr_status tsr_context_truncate(tsr_context* context, int32_t seq, int64_t new_length) {
+  return on_context(context, [&](Context& c) { return c.truncate(seq, new_length); });
+}
+
+tsr_status tsr_context_fork(tsr_context* context, int32_t from, int32_t to, int64_t length) {
+  return on_context(context, [&](Context& c) { return c.fork(from, to, length); });
+}
+
+tsr_status tsr_context_clear(tsr_context* context) {
+  return on_context(context, [&](Context& c) { return c.clear(); });
+}

@@ -1,0 +1,167 @@
+// Memory that runs out is an error, never a crash: the same use of a model is repeated while the first, second, third,
+// … allocation of this thread or of the model's loop fails, until none does.
+//
+//   no_memory MODEL [all]
+//
+// Of the whole use the later ones are so many and so alike that only some are made to fail, unless all are asked for.
+// The library leaves operator new to the program, so replacing it here reaches the library too.
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <tessera/tessera.hpp>
+
+namespace {
+
+std::atomic<long> countdown{-1};  // allocations that succeed before one fails; negative: none fails
+
+bool is_the_one() {
+  return countdown.load() >= 0 && countdown.fetch_sub(1) == 0;
+}
+
+void* allocate(size_t size) {
+  return is_the_one() ? nullptr : std::malloc(size != 0 ? size : 1);
+}
+
+void* or_throw(void* p) {
+  if (p == nullptr) {
+    throw std::bad_alloc();
+  }
+  return p;
+}
+
+float first_logit = 0;  // of a run without failures
+
+// The first decode of sequence 0. After a failure it works with the right result, or the context says that it is dead.
+tsr_status decode(tsr_context* context, const tsr_batch& batch) {
+  const tsr_status status = tsr_context_decode(context, &batch);
+  const tsr_status again = status == TSR_OK ? TSR_OK : tsr_context_decode(context, &batch);
+  const bool is_dead = again == TSR_OUT_OF_MEMORY && tsr_context_clear(context) == TSR_OUT_OF_MEMORY;
+  const float* logits = nullptr;
+  const bool works = again == TSR_OK && tsr_context_logits(context, 0, &logits, nullptr) == TSR_OK &&
+                     (first_logit == 0 || logits[0] == first_logit);
+  if (!works && !is_dead) {
+    std::fprintf(stderr, "a decode without memory left something wrong: %s\n", tsr_last_error());
+    std::exit(1);
+  }
+  first_logit = works ? logits[0] : first_logit;
+  return status;
+}
+
+// One whole use in C: what a failed step made is freed by the steps before it.
+tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1) {
+  tsr_model_options options;
+  tsr_context_options context_options;
+  tsr_model* model = nullptr;
+  tsr_context* context = nullptr;
+  tsr_chat_template* chat = nullptr;
+  tsr_sampler* sampler = nullptr;
+  tsr_stream* stream = nullptr;
+  const char* text = nullptr;
+  int32_t* ids = nullptr;
+  size_t n = 0;
+  int32_t id = 0;
+  tsr_tile* tiles = nullptr;
+  size_t n_tiles = 0;
+  const tsr_message message = {"user", "hi"};
+  tsr_batch batch;
+  tsr_status status = tsr_model_options_init(&options, sizeof options);
+  options.n_threads = 1;  // helpers of loading are not of the calls that are looked at
+  const auto step = [&](auto&& call) { status = status == TSR_OK ? call() : status; };
+  countdown = fail_at;
+  step([&] { return tsr_model_load(path, &options, &model); });
+  step([&] { return tsr_context_options_init(&context_options, sizeof context_options); });
+  context_options.n_ctx = 64;
+  step([&] { return tsr_context_create(model, &context_options, &context); });
+  step([&] { return tsr_chat_template_create(model, nullptr, &chat); });
+  step([&] { return tsr_chat_template_encode(chat, &message, 1, &ids, &n); });
+  step([&] { return tsr_batch_init(&batch, sizeof batch); });
+  batch.tokens = ids;
+  batch.n_tokens = n;
+  countdown = fail_at < 0 ? fail_in_decode_at : countdown.load();
+  step([&] { return decode(context, batch); });
+  step([&] { return tsr_sampler_create(nullptr, &sampler); });
+  step([&] { return tsr_sampler_sample_row(sampler, context, 0, &id); });
+  step([&] { return tsr_stream_create(model, true, &stream); });
+  step([&] { return tsr_stream_push(stream, id, &text, nullptr); });
+  step([&] { return tsr_model_list_tiles(model, &tiles, sizeof *tiles, &n_tiles); });
+  tsr_free(tiles);
+  tsr_free(ids);
+  tsr_stream_free(stream);
+  tsr_sampler_free(sampler);
+  tsr_chat_template_free(chat);
+  tsr_context_free(context);
+  tsr_model_free(model);
+  return status;
+}
+
+}  // namespace
+
+// The array forms of the standard library call these. The nothrow forms are here too: a sanitizer's runtime brings its
+// own, whose memory std::free() must not see.
+void* operator new(size_t size) {
+  return or_throw(allocate(size));
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  const auto a = static_cast<size_t>(alignment);
+  return or_throw(is_the_one() ? nullptr : std::aligned_alloc(a, (size + a - 1) / a * a));
+}
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size);
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, const std::nothrow_t&) noexcept {
+  std::free(p);
+}
+void operator delete[](void* p, const std::nothrow_t&) noexcept {
+  std::free(p);
+}
+
+// Whether every failure was an error. A use begins with the failure number that it is given, step(n) is the next.
+template <typename Use, typename Step>
+bool sweep(const char* what, const Use& use, const Step& step) {
+  long n_refused = 0;
+  for (long n = 0;; n = step(n)) {
+    const tsr_status status = use(n);
+    const bool failed = countdown.exchange(-1) < 0;
+    if (!failed && status == TSR_OK) {
+      std::printf("%s: %ld allocations failed, the last of about %ld; each was an error\n", what, n_refused, n);
+      return n_refused > 0;
+    }
+    if (status != TSR_OK && status != TSR_OUT_OF_MEMORY) {
+      std::fprintf(stderr, "%s: allocation %ld failed, and the call said %s: %s\n", what, n, tsr_status_name(status),
+                   tsr_last_error());
+      return false;
+    }
+    n_refused += status == TSR_OUT_OF_MEMORY ? 1 : 0;
+  }
+}
+
+int main(int argc, char** argv) {
+  const char* path = argc > 1 ? argv[1] : "";
+  const bool all = argc > 2 && std::string_view(argv[2]) == "all";
+  if (use(path) != TSR_OK) {
+    std::fprintf(stderr, "%s\n", tsr_last_error());
+    return 1;
+  }
+  const auto whole = [&](long n) { return use(path, n); };
+  const auto from_decode = [&](long n) { return use(path, -1, n); };
+  const bool good = sweep("whole use", whole, [&](long n) { return n + 1 + (all ? 0 : n / 64); }) &&
+                    sweep("from the decode on", from_decode, [](long n) { return n + 1; });
+  return good && use(path) == TSR_OK ? 0 : 1;
+}

@@ -1,0 +1,219 @@
+/* Walks contexts, sequences and samplers (walk.c). */
+#include <math.h>
+#include <string.h>
+
+#include "walk.h"
+
+/* Bits of a row, copied: the row itself goes with the next decode. */
+static void keep_row(tsr_context* context, int64_t row, float* to) {
+  const float* logits = NULL;
+  size_t n_vocab = 0;
+  EXPECT_OK(tsr_context_logits(context, row, &logits, &n_vocab));
+  EXPECT(n_vocab == 288);
+  if (logits != NULL) {
+    memcpy(to, logits, 288 * sizeof *to);
+  }
+}
+
+void walk_sequences(tsr_context* context) {
+  const int32_t first[] = {1, 5, 9, 13}, next[] = {17};
+  const int32_t tokens[] = {1, 1, 5, 5}, seqs[] = {1, 2, 1, 2};
+  const uint8_t wants[] = {0, 0, 1, 1};
+  float one[288], two[288];
+  int64_t n = 0;
+  EXPECT_OK(decode(context, first, NULL, NULL, 4)); /* into sequence 0, the last row wanted */
+  EXPECT_OK(tsr_context_n_logits(context, &n));
+  EXPECT(n == 1);
+  EXPECT_OK(tsr_context_length(context, 0, &n));
+  EXPECT(n == 4);
+  EXPECT_OK(decode(context, tokens, seqs, wants, 4)); /* two sequences with equal content */
+  EXPECT_OK(tsr_context_n_logits(context, &n));
+  EXPECT(n == 2);
+  keep_row(context, 0, one);
+  keep_row(context, 1, two);
+  EXPECT(memcmp(one, two, sizeof one) == 0 && isfinite(one[0]));
+
+  EXPECT_OK(tsr_context_fork(context, 0, 1, 4)); /* a copy goes on as its origin does */
+  EXPECT_OK(decode(context, next, NULL, NULL, 1));
+  keep_row(context, 0, one);
+  EXPECT_OK(decode(context, next, (const int32_t[]){1}, NULL, 1));
+  keep_row(context, 0, two);
+  EXPECT(memcmp(one, two, sizeof one) == 0);
+  EXPECT_OK(tsr_context_truncate(context, 0, 4)); /* so does a sequence that went back */
+  EXPECT_OK(decode(context, next, NULL, NULL, 1));
+  keep_row(context, 0, two);
+  EXPECT(memcmp(one, two, sizeof one) == 0);
+  EXPECT_OK(tsr_context_truncate(context, 0, 0));
+  EXPECT_OK(tsr_context_length(context, 0, &n));
+  EXPECT(n == 0);
+  EXPECT_OK(tsr_context_clear(context));
+  EXPECT_OK(tsr_context_length(context, 1, &n));
+  EXPECT(n == 0);
+}
+
+void walk_context_errors(const tsr_model* model, tsr_context* context) {
+  int32_t many[65] = {0};
+  const int32_t good[] = {1, 5}, outside[] = {1, 288}, negative[] = {-1};
+  const float* logits = NULL;
+  tsr_context* none = NULL;
+  tsr_context_info info;
+  tsr_batch batch;
+  size_t n_vocab = 0;
+  int64_t n = 0;
+  EXPECT_OK(tsr_context_get_info(context, &info, sizeof info));
+  EXPECT(info.n_ctx == 96 && info.n_batch == 64 && info.n_seq_max == 3 && info.n_steps > 0);
+  EXPECT_BAD(tsr_context_get_info(NULL, &info, sizeof info));
+  EXPECT_BAD(tsr_context_get_info(context, NULL, sizeof info));
+  EXPECT_BAD(decode(context, NULL, NULL, NULL, 2));
+  EXPECT_BAD(decode(context, good, NULL, NULL, 0));
+  EXPECT_BAD(decode(context, good, NULL, NULL, SIZE_MAX)); /* refused before it is read */
+  EXPECT_BAD(decode(context, many, NULL, NULL, 65));
+  EXPECT_BAD(decode(context, outside, NULL, NULL, 2));
+  EXPECT_BAD(decode(context, negative, NULL, NULL, 1));
+  EXPECT_BAD(decode(context, good, (const int32_t[]){0, 3}, NULL, 2));
+  EXPECT_BAD(decode(context, good, (const int32_t[]){-1, 0}, NULL, 2));
+  EXPECT_BAD(decode(NULL, good, NULL, NULL, 2));
+  EXPECT_BAD(tsr_context_decode(context, NULL));
+  memset(&batch, 0, sizeof batch);
+  EXPECT_BAD(tsr_context_decode(context, &batch));
+  EXPECT_OK(tsr_context_length(context, 0, &n));
+  EXPECT(n == 0); /* failures left nothing */
+  EXPECT_OK(decode(context, many, NULL, NULL, 64));
+  EXPECT_STATUS(TSR_CACHE_FULL, decode(context, many, NULL, NULL, 33));
+  EXPECT_OK(tsr_context_length(context, 0, &n));
+  EXPECT(n == 64);
+
+  EXPECT_OK(decode(context, many, NULL, (const uint8_t[]){0}, 1)); /* nobody wants a row */
+  EXPECT_OK(tsr_context_n_logits(context, &n));
+  EXPECT(n == 0);
+  EXPECT_BAD(tsr_context_logits(context, 0, &logits, &n_vocab));
+  EXPECT_BAD(tsr_context_logits(context, -1, &logits, NULL));
+  EXPECT(logits == NULL);
+  EXPECT_BAD(tsr_context_logits(NULL, 0, &logits, &n_vocab));
+  EXPECT_BAD(tsr_context_logits(context, 0, NULL, &n_vocab));
+  EXPECT_BAD(tsr_context_n_logits(NULL, &n));
+  EXPECT_BAD(tsr_context_n_logits(context, NULL));
+  EXPECT_BAD(tsr_context_length(NULL, 0, &n));
+  EXPECT_BAD(tsr_context_length(context, 0, NULL));
+  EXPECT_BAD(tsr_context_length(context, 3, &n));
+  EXPECT_BAD(tsr_context_length(context, -1, &n));
+  EXPECT_BAD(tsr_context_truncate(NULL, 0, 0));
+  EXPECT_BAD(tsr_context_truncate(context, 0, 1000));
+  EXPECT_BAD(tsr_context_truncate(context, 0, -1));
+  EXPECT_BAD(tsr_context_truncate(context, 7, 0));
+  EXPECT_BAD(tsr_context_fork(NULL, 0, 1, 0));
+  EXPECT_BAD(tsr_context_fork(context, 0, 0, 1));
+  EXPECT_BAD(tsr_context_fork(context, 0, 9, 1));
+  EXPECT_BAD(tsr_context_fork(context, -9, 1, 1));
+  EXPECT_BAD(tsr_context_fork(context, 0, 1, 1000));
+  EXPECT_BAD(tsr_context_clear(NULL));
+  EXPECT_BAD(tsr_context_create(NULL, NULL, &none));
+  EXPECT_BAD(tsr_context_create(model, NULL, NULL));
+  tsr_context_free(NULL);
+}
+
+void walk_context_options(const tsr_model* model) {
+  tsr_context_options options, bad;
+  tsr_context* context = NULL;
+#define EXPECT_CREATE(status, field, value)                         \
+  bad = options;                                                    \
+  bad.field = value;                                                \
+  EXPECT_STATUS(status, tsr_context_create(model, &bad, &context)); \
+  EXPECT(context == NULL)
+  EXPECT_OK(tsr_context_options_init(&options, sizeof options));
+  options.n_ctx = 64;
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_ctx, -1);
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_ctx, INT64_MAX);
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_batch, 0);
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_ubatch, -7);
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_seq_max, 0);
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, cache_type_k, "f17");
+  EXPECT_CREATE(TSR_UNSUPPORTED, cache_type_v, "q6_k");
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, size, 5);
+  EXPECT_CREATE(TSR_UNSUPPORTED, cache_type_k, "q8_0"); /* heads of 16 are no whole blocks */
+  options.n_seq_max = 64;                               /* about 500 GB */
+  EXPECT_CREATE(TSR_DOES_NOT_FIT, n_ctx, 1 << 24);
+  options.n_seq_max = 1;
+  options.cache_type_k = "bf16";
+  options.cache_type_v = "f32";
+  EXPECT_STATUS(TSR_OK, tsr_context_create(model, &options, &context));
+  tsr_context_free(context);
+}
+
+/* A window lets go of what lies behind it. */
+void walk_window(const tsr_model* gemma) {
+  tsr_context* context = open_context(gemma, 512, 1);
+  int32_t tokens[64];
+  int64_t length = 0;
+  int i;
+  for (i = 0; i < 64; ++i) {
+    tokens[i] = i + 3;
+  }
+  for (i = 0; i < 8; ++i) {
+    EXPECT_OK(decode(context, tokens, NULL, NULL, 64));
+  }
+  EXPECT_STATUS(TSR_UNSUPPORTED, tsr_context_truncate(context, 0, 10));
+  EXPECT_OK(tsr_context_length(context, 0, &length));
+  EXPECT(length == 512);
+  EXPECT_OK(tsr_context_truncate(context, 0, 0));
+  tsr_context_free(context);
+}
+
+void walk_sampler(tsr_context* context) {
+  const float logits[] = {0, 3, 1, 2}, numberless[] = {NAN, -INFINITY};
+  const int32_t tokens[] = {1, 5};
+  tsr_sampler_options options;
+  tsr_sampler *sampler = NULL, *none = NULL;
+  uint64_t seed = 0;
+  int32_t id = 7, drawn[16], i;
+  EXPECT_OK(tsr_sampler_options_init(&options, sizeof options));
+  options.temperature = 0;
+  EXPECT_OK(tsr_sampler_create(&options, &sampler));
+  EXPECT_OK(tsr_sampler_sample(sampler, logits, 4, &id));
+  EXPECT(id == 1);
+  EXPECT_STATUS(TSR_INVALID_DATA, tsr_sampler_sample(sampler, numberless, 2, &id));
+  EXPECT(id == TSR_NO_TOKEN);
+  EXPECT_STATUS(TSR_INVALID_DATA, tsr_sampler_sample(sampler, NULL, 0, &id));
+  EXPECT_OK(tsr_context_clear(context));
+  EXPECT_OK(decode(context, tokens, NULL, NULL, 2));
+  EXPECT_OK(tsr_sampler_sample_row(sampler, context, 0, &id));
+  EXPECT(id >= 0 && id < 288);
+  EXPECT_OK(tsr_sampler_accept(sampler, id));
+  tsr_sampler_free(sampler);
+
+  options.temperature = 2;
+  options.seed = 42;
+  EXPECT_OK(tsr_sampler_create(&options, &sampler));
+  for (i = 0; i < 16; ++i) {
+    EXPECT_OK(tsr_sampler_sample_row(sampler, context, 0, &drawn[i]));
+  }
+  EXPECT_OK(tsr_sampler_seed(sampler, &seed));
+  EXPECT(seed == 42);
+  EXPECT_OK(tsr_sampler_reset(sampler)); /* draws the same again */
+  for (i = 0; i < 16; ++i) {
+    EXPECT_OK(tsr_sampler_sample_row(sampler, context, 0, &id));
+    EXPECT(id == drawn[i]);
+  }
+  EXPECT_BAD(tsr_sampler_accept(sampler, -1));
+  EXPECT_BAD(tsr_sampler_accept(NULL, 1));
+  EXPECT_BAD(tsr_sampler_reset(NULL));
+  EXPECT_BAD(tsr_sampler_seed(NULL, &seed));
+  EXPECT_BAD(tsr_sampler_seed(sampler, NULL));
+  EXPECT_BAD(tsr_sampler_sample(NULL, logits, 4, &id));
+  EXPECT_BAD(tsr_sampler_sample(sampler, NULL, 4, &id));
+  EXPECT_BAD(tsr_sampler_sample(sampler, logits, 4, NULL));
+  EXPECT_BAD(tsr_sampler_sample_row(NULL, context, 0, &id));
+  EXPECT_BAD(tsr_sampler_sample_row(sampler, NULL, 0, &id));
+  EXPECT_BAD(tsr_sampler_sample_row(sampler, context, 1, &id));
+  EXPECT_BAD(tsr_sampler_sample_row(sampler, context, 0, NULL));
+  EXPECT_BAD(tsr_sampler_create(NULL, NULL));
+  tsr_sampler_free(sampler);
+  options.top_p = NAN;
+  EXPECT_BAD(tsr_sampler_create(&options, &none));
+  EXPECT(none == NULL);
+  EXPECT_OK(tsr_sampler_create(NULL, &sampler));
+  EXPECT_OK(tsr_sampler_seed(sampler, &seed));
+  EXPECT(seed != TSR_RANDOM_SEED);
+  tsr_sampler_free(sampler);
+  tsr_sampler_free(NULL);
+}

@@ -1,0 +1,185 @@
+// The C++ wrapper: every class on a tiny model, errors as exceptions, exceptions of callbacks, lifetimes.
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <tessera/tessera.hpp>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const std::string kLlama = TESSERA_TEST_DATA "/tiny/tiny-llama.gguf";
+
+tsr::Context small_context(const tsr::Model& model, int32_t n_seq_max = 1) {
+  tsr::ContextOptions options;
+  options.n_ctx = 64;
+  options.n_batch = 8;
+  options.n_seq_max = n_seq_max;
+  return tsr::Context(model, options);
+}
+
+template <typename Call>
+tsr_status status_of(Call&& call) {
+  try {
+    call();
+    return TSR_OK;
+  } catch (const tsr::Error& error) {
+    EXPECT_STREQ(error.what(), tsr_last_error());
+    return error.status();
+  }
+}
+
+TEST(Wrapper, FailuresAreErrorsWithStatusAndText) {
+  EXPECT_EQ(status_of([] { tsr::Model("no/such/file.gguf"); }), TSR_NOT_FOUND);
+  EXPECT_THAT(tsr_last_error(), HasSubstr("no/such/file.gguf"));
+  tsr::ModelOptions options;
+  options.split_mode = "diagonal";
+  EXPECT_EQ(status_of([&] { tsr::Model(kLlama, options); }), TSR_INVALID_ARGUMENT);
+}
+
+TEST(Wrapper, AnErrorBelongsToItsThread) {
+  EXPECT_EQ(status_of([] { tsr::Model("here.gguf"); }), TSR_NOT_FOUND);
+  std::thread([] {
+    EXPECT_STREQ(tsr_last_error(), "");
+    EXPECT_EQ(status_of([] { tsr::Model("there.gguf"); }), TSR_NOT_FOUND);
+  }).join();
+  EXPECT_THAT(tsr_last_error(), HasSubstr("here.gguf"));
+}
+
+TEST(Wrapper, OptionsReachTheModel) {
+  tsr::ModelOptions options;
+  options.devices = {"cpu:0", "cpu:0"};
+  options.tensor_split = {1, 1};
+  options.split_mode = "tensor";
+  options.kernels = "scalar";
+  options.n_threads = 1;
+  options.planned_context.emplace().n_ctx = 32;
+  double last = 0;
+  options.progress = [&](double fraction) {
+    last = fraction;
+    return true;
+  };
+  const tsr::Model model(kLlama, options);
+  EXPECT_EQ(last, 1);
+  EXPECT_STREQ(model.info().split_mode, "tensor");
+  EXPECT_EQ(model.info().n_cuts, 2);
+  EXPECT_THAT(model.devices(), SizeIs(2));
+  int64_t n_tiles = 0;
+  for (const tsr_device_use& use : model.devices()) {
+    n_tiles += use.n_tiles;
+  }
+  EXPECT_EQ(static_cast<size_t>(n_tiles), model.tiles().size());
+  EXPECT_GE(tsr::devices().size(), 1U);
+}
+
+TEST(Wrapper, WhatCallbacksThrowComesOutOfTheConstructor) {
+  tsr::ModelOptions options;
+  options.progress = [](double) -> bool { throw std::out_of_range("from progress"); };
+  EXPECT_THROW(tsr::Model(kLlama, options), std::out_of_range);
+  options.progress = [](double) { return false; };
+  EXPECT_EQ(status_of([&] { tsr::Model(kLlama, options); }), TSR_CANCELLED);
+  options.progress = nullptr;
+  options.devices = {"cpu:0", "cpu:0"};
+  options.split_mode = "tensor";
+  options.tensor_split = {5, 4};  // nine cuts would express it; the log says what became of it
+  options.log = [](tsr_log_level, std::string_view message) { throw std::out_of_range(std::string(message)); };
+  EXPECT_THROW(tsr::Model(kLlama, options), std::out_of_range);
+}
+
+TEST(Wrapper, TextAndMetadata) {
+  const tsr::Model model(kLlama);
+  EXPECT_EQ(model.metadata("general.architecture"), "llama");
+  EXPECT_EQ(model.metadata("nothing"), std::nullopt);
+  EXPECT_THAT(model.metadata_keys(), testing::Contains("general.architecture"));
+  const std::vector<int32_t> ids = model.tokenize("hello there", 0);
+  EXPECT_EQ(model.detokenize(ids), "hello there");
+  EXPECT_THAT(model.tokenize("", 0), IsEmpty());
+  std::string pieces;
+  tsr::Stream stream(model);
+  std::string streamed;
+  for (const int32_t id : ids) {
+    pieces += model.piece(id);
+    streamed += stream.push(id);
+    const tsr_token_info info = model.token(id);
+    EXPECT_EQ(model.find_token({info.text, info.n_text_bytes}), id);
+  }
+  streamed += stream.flush();
+  EXPECT_EQ(pieces, streamed);
+  EXPECT_EQ(model.find_token("no such token"), std::nullopt);
+  EXPECT_EQ(model.vocab().n_tokens, 288);
+}
+
+TEST(Wrapper, Templates) {
+  const tsr::Model model(kLlama);
+  const tsr::ChatTemplate chat(model, "{{ messages[0].content }}!");
+  const std::string json = R"({"messages": [{"role": "user", "content": "hi"}]})";
+  EXPECT_EQ(chat.render({{"user", "hi"}}), "hi!");
+  EXPECT_EQ(chat.render_json(json), "hi!");
+  EXPECT_EQ(chat.encode({{"user", "hi"}}), chat.encode_json(json));
+  EXPECT_EQ(status_of([&] { tsr::ChatTemplate(model, "{% if %}"); }), TSR_INVALID_DATA);
+}
+
+TEST(Wrapper, ContextsOutliveTheirModelAndMove) {
+  auto model = std::make_unique<tsr::Model>(kLlama);
+  tsr::Context first = small_context(*model, 2);
+  model.reset();
+  tsr::Context context = std::move(first);
+  context.append({1, 5, 9, 13, 17, 21, 25, 29, 33, 37});  // more than a batch
+  EXPECT_EQ(context.length(), 10);
+  EXPECT_EQ(context.n_logits(), 1);
+  tsr::SamplerOptions greedy;
+  greedy.temperature = 0;
+  tsr::Sampler sampler(greedy);
+  const int32_t best = sampler.sample(context);
+  const tsr::Logits row = context.logits();
+  EXPECT_EQ(best, std::max_element(row.begin(), row.end()) - row.begin());
+  EXPECT_EQ(sampler.sample(row.data(), row.size()), best);
+  sampler.accept(best);
+  sampler.reset();
+
+  context.fork(0, 1, 10);
+  context.truncate(0, 5);
+  context.decode({{best, 0, false}, {best, 1, true}});
+  EXPECT_EQ(context.length(0), 6);
+  EXPECT_EQ(context.length(1), 11);
+  EXPECT_EQ(context.n_logits(), 1);
+  context.clear();
+  EXPECT_EQ(context.length(1), 0);
+  EXPECT_EQ(status_of([&] { static_cast<void>(context.logits(9)); }), TSR_INVALID_ARGUMENT);
+}
+
+TEST(Wrapper, OneCallAtATimeInAContext) {
+  const tsr::Model model(kLlama);
+  tsr::ContextOptions options;
+  options.n_ctx = 1024;
+  tsr::Context context(model, options);
+  // While one thread decodes long batches without pause, the calls of another are refused sooner or later.
+  std::atomic<bool> seen = false;
+  std::thread other([&] {
+    while (!seen) {
+      const tsr_status status = status_of([&] {
+        context.clear();
+        context.append(std::vector<int32_t>(1024, 1));
+      });
+      EXPECT_TRUE(status == TSR_OK || status == TSR_BUSY) << tsr_last_error();
+    }
+  });
+  for (int i = 0; !seen && i < 200; ++i) {
+    const tsr_status status = status_of([&] { static_cast<void>(context.length()); });
+    EXPECT_TRUE(status == TSR_OK || status == TSR_BUSY) << tsr_last_error();
+    seen = status == TSR_BUSY;
+    std::this_thread::sleep_for(std::chrono::microseconds(300));
+  }
+  EXPECT_TRUE(seen);
+  seen = true;
+  other.join();
+}
+
+}  // namespace
