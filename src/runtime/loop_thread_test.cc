@@ -29,7 +29,8 @@ TEST(LoopThread, RunsCallsOnOneThreadAndReturnsTheirStatus) {
 }
 
 TEST(LoopThread, WhatACallThrowsReachesItsCallerAndNobodyElse) {
-  LoopThread loop;
+  const auto loop_owner = LoopThread::start().value();
+  LoopThread& loop = *loop_owner;
   EXPECT_THROW((void)loop.run([]() -> Status { throw std::bad_alloc(); }), std::bad_alloc);
   EXPECT_EQ(loop.run([] { return Status(ErrorCode::kBusy, "later"); }).code(), ErrorCode::kBusy);
 }
@@ -84,7 +85,7 @@ TEST(LoopThread, SerialisesManyCallers) {
 TEST(LoopThread, FinishesWaitingCallsWhenStoppedAndRefusesLaterOnes) {
   for (int round = 0; round < 50; ++round) {
     const auto loop_owner = LoopThread::start().value();
-  LoopThread& loop = *loop_owner;
+    LoopThread& loop = *loop_owner;
     std::atomic<int> n_ran = 0;
     std::atomic<int> n_ok = 0;
     std::atomic<int> n_cancelled = 0;
