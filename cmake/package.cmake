@@ -17,8 +17,9 @@ foreach(room ${package_rooms})
 endforeach()
 add_custom_command(OUTPUT ${package_library}
   COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${package_object} --whole-archive ${package_archives}
-  # Weak first: inline variables and static ones of inline functions are "unique", which objcopy makes local only then.
-  COMMAND ${CMAKE_OBJCOPY} --wildcard --weaken-symbol=_ZN7tessera* --weaken-symbol=_ZZ* ${package_object}
+  # What is "unique" in a process (inline variables) must become weak before it can become local.
+  COMMAND sh -c "${CMAKE_NM} --defined-only '${package_object}' | awk '$2 == \"u\" {print $3}' >'${package_object}.unique'"
+  COMMAND ${CMAKE_OBJCOPY} --weaken-symbols=${package_object}.unique ${package_object}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tsr_* ${package_object}
   COMMAND ${CMAKE_COMMAND} -E rm -f ${package_library}
   COMMAND ${CMAKE_AR} rcs ${package_library} ${package_object}

@@ -60,11 +60,8 @@ tsr_status fail_with_current_exception() noexcept {
   }
 }
 
-Status need(const void* pointer, const char* argument) {
-  if (pointer == nullptr) {
-    return {ErrorCode::kInvalidArgument, fmt::format("{} is NULL", argument)};
-  }
-  return {};
+Status missing(const char* argument) {
+  return {ErrorCode::kInvalidArgument, fmt::format("{} is NULL", argument)};
 }
 
 Result<std::string_view> text_argument(const char* text, size_t n_bytes, const char* argument) {

@@ -38,8 +38,14 @@ tsr_status guarded(Body&& body) noexcept {
   }
 }
 
-/// kInvalidArgument unless pointer is set.
-Status need(const void* pointer, const char* argument);
+/// kInvalidArgument: an argument is NULL.
+Status missing(const char* argument);
+
+/// Missing unless pointer is set.
+template <typename T>
+Status need(const T* pointer, const char* argument) {
+  return pointer != nullptr ? Status() : missing(argument);
+}
 
 /// Sets an output to its empty value if there is one; kInvalidArgument if there is none.
 template <typename T>

@@ -43,7 +43,7 @@ tsr_status decode(tsr_context* context, const tsr_batch& batch) {
                      (first_logit == 0 || logits[0] == first_logit);
   if (!works && !is_dead) {
     std::fprintf(stderr, "a decode without memory left something wrong: %s\n", tsr_last_error());
-    std::exit(1);
+    std::_Exit(1);
   }
   first_logit = works ? logits[0] : first_logit;
   return status;

@@ -117,7 +117,7 @@ void walk_vocab(const tsr_model* model) {
 
 void walk_stream(const tsr_model* model) {
   static const char text[] = "gr\xc3\xbc\xc3\x9f dich";
-  tsr_stream* stream = NULL;
+  tsr_stream *stream = NULL, *none = NULL;
   int32_t* ids = NULL;
   size_t n = 0, n_bytes = 0, i;
   const char* piece = NULL;
@@ -138,9 +138,10 @@ void walk_stream(const tsr_model* model) {
   EXPECT_BAD(tsr_stream_push(NULL, 0, &piece, &n_bytes));
   EXPECT_BAD(tsr_stream_flush(NULL, &piece, &n_bytes));
   EXPECT_BAD(tsr_stream_flush(stream, NULL, &n_bytes));
-  EXPECT_BAD(tsr_stream_create(NULL, false, &stream));
-  EXPECT(stream == NULL);
+  EXPECT_BAD(tsr_stream_create(NULL, false, &none));
+  EXPECT(none == NULL);
   EXPECT_BAD(tsr_stream_create(model, false, NULL));
+  tsr_stream_free(stream);
   tsr_stream_free(NULL);
   tsr_free(ids);
 }

@@ -2,6 +2,7 @@
 //
 //   clash MODEL      prints {"architecture":"llama"}
 
+#include <cstdio>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <tessera/tessera.hpp>
@@ -12,7 +13,9 @@ class Model {
  public:
   ~Model();
 };
-Model::~Model() = default;
+Model::~Model() {
+  std::fflush(stdout);
+}
 
 void check_failed(const char* condition, const char* file, int line) {
   fmt::print("{} {} {}\n", condition, file, line);
@@ -26,9 +29,14 @@ const int* fp4_values() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  const tessera::Model own;
-  const tsr::Model model(argc > 1 ? argv[1] : "");
-  const nlohmann::ordered_json facts = {{"architecture", model.info().architecture}};
-  fmt::print("{}\n", tessera::fp4_values()[0] == 1 ? facts.dump() : std::string());
-  return 0;
+  try {
+    const tessera::Model own;
+    const tsr::Model model(argc > 1 ? argv[1] : "");
+    const nlohmann::ordered_json facts = {{"architecture", model.info().architecture}};
+    fmt::print("{}\n", tessera::fp4_values()[0] == 1 ? facts.dump() : std::string());
+    return 0;
+  } catch (const std::exception& error) {
+    tessera::check_failed(error.what(), __FILE__, __LINE__);
+    return 1;
+  }
 }
