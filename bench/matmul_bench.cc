@@ -1,13 +1,17 @@
 // What the CPU's products reach, against ceilings measured in the same run.
 //
-//   matmul_bench [--isa portable|avx2|avx512] [--dtype NAME]... [--shape ROWSxCOLUMNS]... [--tokens N] [--panels]
+//   matmul_bench [--isa portable|avx2|avxvnni|avx512] [--dtype NAME]... [--shape ROWSxCOLUMNS]... [--tokens N]
+//   [--panels]
+//                [--csv ROUNDS]
 //
 // Ceilings: bytes read per second from a buffer of the size of a model, and int8 products per second from registers.
 // Per dtype and shape: decode (1 token; weights from enough copies that no cache but the last holds them) as GB/s of
 // packed weights and its share of the read rate; prefill (--tokens, default 256) as 10^9 products (multiply and add)
 // per second and its share of the peak. --panels: one row-parallel weight as 1, 2 and 4 column panels in one launch.
 // All figures are of one thread, from the fastest of several short runs in thread CPU time, so that a busy machine
-// disturbs them little. The program checks that the panels' bits equal those of each panel alone.
+// disturbs them little. --csv: the first shape only, every weight format unless --dtype says otherwise, each beside
+// Q8_0 and beside its own ceilings in each of ROUNDS rounds; 8 tokens too; medians, and lowest and highest. The program
+// checks that the panels' bits equal those of each panel alone.
 
 #include <algorithm>
 #include <cstdio>
@@ -98,6 +102,25 @@ __attribute__((target("avx512f,avx512vnni"))) int peak_vpdpbusd() {
   return _mm512_cvtsi512_si32(total);
 }
 
+__attribute__((target("avx2,avxvnni"))) int peak_vpdpbusd_avx() {
+  __m256i sums[kPeakChains] = {};
+  const __m256i w = _mm256_set1_epi8(3);
+  const __m256i x = _mm256_set1_epi8(5);
+  for (int64_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kPeakChains; ++j) {
+      sums[j] = _mm256_dpbusd_avx_epi32(sums[j], w, x);
+      asm volatile("" : "+x"(sums[j]));
+    }
+  }
+  __m256i total = sums[0];
+#pragma GCC unroll 16
+  for (int j = 1; j < kPeakChains; ++j) {
+    total = _mm256_add_epi32(total, sums[j]);
+  }
+  return _mm256_extract_epi32(total, 0);
+}
+
 __attribute__((target("avx2"))) int peak_maddubs() {
   __m256i sums[kPeakChains] = {};
   __m256i w = _mm256_set1_epi8(3);
@@ -131,7 +154,9 @@ Ceilings measure_ceilings(CpuIsa isa, uint64_t footprint) {
   std::memset(buffer.bytes, 1, footprint);
   c.read_per_s = static_cast<double>(footprint) / fastest(7, [&] { g_sink = read_all(buffer.bytes, footprint); });
   const bool wide = isa == CpuIsa::kAvx512Vnni;
-  const double s = fastest(9, [&] { g_sink = wide ? peak_vpdpbusd() : peak_maddubs(); });
+  const double s = fastest(9, [&] {
+    g_sink = wide ? peak_vpdpbusd() : isa == CpuIsa::kAvxVnni ? peak_vpdpbusd_avx() : peak_maddubs();
+  });
   c.products_per_s = static_cast<double>(kPeakSteps * kPeakChains * (wide ? 64 : 32)) / s;
   return c;
 }
@@ -153,7 +178,9 @@ class Weight {
     for (float& x : row) {
       x = normal(random);
     }
-    if (can_quantize(dtype)) {
+    if (!can_quantize(dtype)) {
+      fill_blocks(random);
+    } else {
       for (int64_t r = 0; r < rows; ++r) {
         std::rotate(row.begin(), row.begin() + 1, row.end());
         quantize_row(dtype, row.data(), gguf_.data() + r * row_bytes(dtype, columns), columns);
@@ -180,6 +207,15 @@ class Weight {
   [[nodiscard]] int64_t columns() const { return columns_; }
 
  private:
+  /// Random bytes, for formats that nothing here writes; an exponent of MXFP4 near 1, as denormals take their own time.
+  void fill_blocks(std::mt19937& random) {
+    const DTypeInfo& info = dtype_info(dtype_);
+    for (size_t i = 0; i < gguf_.size(); ++i) {
+      const bool exponent = dtype_ == DType::kMXFP4 && i % info.block_bytes == 0;
+      gguf_[i] = static_cast<std::byte>(exponent ? 127 : random() & 255U);
+    }
+  }
+
   DType dtype_;
   int64_t rows_, columns_;
   std::vector<std::byte> gguf_;
@@ -214,8 +250,14 @@ void run(const Kernels& kernels, const MatmulArgs& args, int64_t n_tokens) {
 
 constexpr uint64_t kFootprint = 64 << 20;  // about a small model; beyond every cache but the last
 
-void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, int64_t rows, int64_t columns,
-                 int64_t n_tokens) {
+struct Rates {
+  double decode_s, prefill_s;
+  double bytes;       // of the packed weight
+  double pack_per_s;  // bytes of GGUF
+};
+
+Rates measure_shape(const Kernels& kernels, DType dtype, int64_t rows, int64_t columns, int64_t n_tokens,
+                    int64_t n_decode_tokens) {
   const WeightLayout& layout = *kernels.table->layout(dtype);
   const Weight weight(dtype, rows, columns);
   const uint64_t bytes = round_up(weight.packed_bytes(layout, columns), 64);
@@ -225,16 +267,16 @@ void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, 
   for (uint64_t i = 0; i < copies; ++i) {
     pack_s = std::min(pack_s, weight.pack(layout, 0, columns, packed.bytes + i * bytes));
   }
-  const AlignedBytes y_bytes(static_cast<uint64_t>(n_tokens * rows) * sizeof(float));
+  const AlignedBytes y_bytes(static_cast<uint64_t>(std::max(n_tokens, n_decode_tokens) * rows) * sizeof(float));
   auto* y = reinterpret_cast<float*>(y_bytes.bytes);
 
-  const Input one(kernels, 1, columns);
+  const Input one(kernels, n_decode_tokens, columns);
   MatmulArgs args = one.args;
   const double decode_s = fastest(5,
                                   [&] {
                                     for (uint64_t i = 0; i < copies; ++i) {
                                       args.panels = {{dtype, packed.bytes + i * bytes, rows, columns, 0, y, rows}};
-                                      run(kernels, args, 1);
+                                      run(kernels, args, n_decode_tokens);
                                     }
                                   }) /
                           static_cast<double>(copies);
@@ -245,13 +287,69 @@ void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, 
       fastest(static_cast<int>(std::clamp<int64_t>(2'000'000'000 / (rows * columns * n_tokens), 3, 100)),
               [&] { run(kernels, args, n_tokens); });
 
-  const double rate = static_cast<double>(bytes) / decode_s;
-  const double products = static_cast<double>(rows * columns * n_tokens) / prefill_s;
-  std::printf("%-6s %6ldx%-5ld %9.1f us %6.1f GB/s %4.0f %%  | %8.1f us %7.1f G/s %4.0f %% | pack %.2f GB/s\n",
-              std::string(dtype_name(dtype)).c_str(), rows, columns, 1e6 * decode_s, 1e-9 * rate,
-              100 * rate / ceilings.read_per_s, 1e6 * prefill_s, 1e-9 * products,
-              100 * products / ceilings.products_per_s, 1e-9 * static_cast<double>(weight.gguf_bytes()) / pack_s);
+  return {decode_s, prefill_s, static_cast<double>(bytes), static_cast<double>(weight.gguf_bytes()) / pack_s};
+}
+
+void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, int64_t rows, int64_t columns,
+                 int64_t n_tokens) {
+  const Rates rates = measure_shape(kernels, dtype, rows, columns, n_tokens, 1);
+  const double rate = rates.bytes / rates.decode_s;
+  const double products = static_cast<double>(rows * columns * n_tokens) / rates.prefill_s;
+  std::printf("%-7s %6ldx%-5ld %9.1f us %6.1f GB/s %4.0f %%  | %8.1f us %7.1f G/s %4.0f %% | pack %.2f GB/s\n",
+              std::string(dtype_name(dtype)).c_str(), rows, columns, 1e6 * rates.decode_s, 1e-9 * rate,
+              100 * rate / ceilings.read_per_s, 1e6 * rates.prefill_s, 1e-9 * products,
+              100 * products / ceilings.products_per_s, 1e-9 * rates.pack_per_s);
   std::fflush(stdout);
+}
+
+struct Spread {
+  double median, low, high;
+};
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values[values.size() / 2], values.front(), values.back()};
+}
+
+/// One line per dtype: medians of n_rounds interleaved rounds, each with its own ceilings and Q8_0 beside, and the
+/// lowest and highest of the figures that stand for speed.
+void print_csv(const Kernels& kernels, CpuIsa isa, const std::vector<DType>& dtypes, int64_t rows, int64_t columns,
+               int64_t n_tokens, int n_rounds) {
+  struct Series {
+    std::vector<double> decode, decode_share, decode8, prefill, prefill_share, decode_of_q8, prefill_of_q8;
+  };
+  std::vector<Series> all(dtypes.size());
+  const double weights = static_cast<double>(rows * columns);
+  for (int round = 0; round < n_rounds; ++round) {
+    for (size_t i = 0; i < dtypes.size(); ++i) {
+      const Ceilings ceilings = measure_ceilings(isa, kFootprint);
+      const Rates q8 = measure_shape(kernels, DType::kQ8_0, rows, columns, n_tokens, 1);
+      const Rates one = measure_shape(kernels, dtypes[i], rows, columns, n_tokens, 1);
+      const Rates eight = measure_shape(kernels, dtypes[i], rows, columns, 8, 8);
+      const double products = weights * static_cast<double>(n_tokens) / one.prefill_s;
+      all[i].decode.push_back(1e-9 * one.bytes / one.decode_s);
+      all[i].decode_share.push_back(one.bytes / one.decode_s / ceilings.read_per_s);
+      all[i].decode8.push_back(8e-9 * weights / eight.decode_s);
+      all[i].prefill.push_back(1e-9 * products);
+      all[i].prefill_share.push_back(products / ceilings.products_per_s);
+      all[i].decode_of_q8.push_back(q8.decode_s / one.decode_s);
+      all[i].prefill_of_q8.push_back(q8.prefill_s / one.prefill_s);
+    }
+  }
+  std::printf(
+      "isa,dtype,rows,columns,rounds,decode_gb_per_s,decode_gb_per_s_low,decode_gb_per_s_high,"
+      "decode_of_read_rate,decode_speed_of_q8_0,decode_8_tokens_gproducts_per_s,prefill_tokens,"
+      "prefill_gproducts_per_s,prefill_low,prefill_high,prefill_of_peak,prefill_speed_of_q8_0\n");
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    const Spread decode = spread_of(all[i].decode);
+    const Spread prefill = spread_of(all[i].prefill);
+    std::printf("%s,%s,%ld,%ld,%d,%.2f,%.2f,%.2f,%.3f,%.2f,%.1f,%ld,%.1f,%.1f,%.1f,%.3f,%.2f\n",
+                std::string(cpu_isa_name(isa)).c_str(), std::string(dtype_name(dtypes[i])).c_str(), rows, columns,
+                n_rounds, decode.median, decode.low, decode.high, spread_of(all[i].decode_share).median,
+                spread_of(all[i].decode_of_q8).median, spread_of(all[i].decode8).median, n_tokens, prefill.median,
+                prefill.low, prefill.high, spread_of(all[i].prefill_share).median,
+                spread_of(all[i].prefill_of_q8).median);
+  }
 }
 
 /// One weight in n_panels column panels, each with its own results: the copies of a model's size that one thread reads
@@ -322,6 +420,7 @@ int run_all(int argc, char** argv) {
   CpuIsa isa = cpu_isas().back();
   int64_t n_tokens = 256;
   bool panels = false;
+  int csv_rounds = 0;
   std::vector<DType> dtypes;
   std::vector<std::pair<int64_t, int64_t>> shapes;
   for (int i = 1; i < argc; ++i) {
@@ -332,7 +431,9 @@ int run_all(int argc, char** argv) {
       continue;
     }
     ++i;
-    if (flag == "--tokens") {
+    if (flag == "--csv") {
+      csv_rounds = std::max(1, std::atoi(value.c_str()));
+    } else if (flag == "--tokens") {
       n_tokens = std::max(1, std::atoi(value.c_str()));
     } else if (flag == "--dtype" && dtype_from_name(value)) {
       dtypes.push_back(*dtype_from_name(value));
@@ -351,6 +452,18 @@ int run_all(int argc, char** argv) {
   }
   const auto table = cpu_kernel_table(CpuKernelSet::kFast, isa);
   const Kernels kernels = {table.value(), table.value()->find(Op::kMatmul), table.value()->find(Op::kQuantize)};
+  if (dtypes.empty() && csv_rounds > 0) {
+    for (const DTypeInfo& info : dtype_table()) {
+      if (kernels.table->layout(info.dtype)->quantized_input) {
+        dtypes.push_back(info.dtype);
+      }
+    }
+  }
+  if (csv_rounds > 0) {
+    const auto [rows, columns] = shapes.empty() ? std::pair<int64_t, int64_t>(2048, 2048) : shapes[0];
+    print_csv(kernels, isa, dtypes, rows, columns, n_tokens, csv_rounds);
+    return 0;
+  }
   if (dtypes.empty()) {
     dtypes = {DType::kQ4_1, DType::kQ8_0, DType::kQ5_0, DType::kQ4_K, DType::kQ6_K,
               DType::kQ4_0, DType::kQ5_K, DType::kF16,  DType::kF32};

@@ -489,7 +489,7 @@ constexpr FlagRow kFlags[] = {
     {.name = "cpu-isa",
      .kind = FlagKind::kEnum,
      .default_text = "auto",
-     .choices = "auto portable avx2 avx512",
+     .choices = "auto portable avx2 avxvnni avx512",
      .choice_aliases = "scalar=portable",
      .group = kPlacement,
      .commands = kEngine,

@@ -32,7 +32,7 @@ Result<CpuIsa> parse_isa(const std::string& name) {
     return available.back();
   }
   std::string names;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512Vnni}) {
+  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvxVnni, CpuIsa::kAvx512Vnni}) {
     if (name == cpu_isa_name(isa)) {
       return isa;
     }

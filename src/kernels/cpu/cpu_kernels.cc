@@ -30,6 +30,9 @@ std::vector<CpuIsa> cpu_isas() {
   // __builtin_cpu_supports also asks whether the operating system saves the registers.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
     isas.push_back(CpuIsa::kAvx2);
+    if (__builtin_cpu_supports("avxvnni")) {
+      isas.push_back(CpuIsa::kAvxVnni);
+    }
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")) {
       isas.push_back(CpuIsa::kAvx512Vnni);
@@ -43,6 +46,7 @@ std::string_view cpu_isa_name(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kPortable: return "portable";
     case CpuIsa::kAvx2: return "avx2";
+    case CpuIsa::kAvxVnni: return "avxvnni";
     case CpuIsa::kAvx512Vnni: return "avx512";
   }
   return "unknown";
@@ -69,6 +73,10 @@ Result<const KernelTable*> cpu_kernel_table(CpuKernelSet set, CpuIsa isa) {
   if (isa == CpuIsa::kAvx2) {
     static const KernelTable avx2 = make_table(set, isa);
     return &avx2;
+  }
+  if (isa == CpuIsa::kAvxVnni) {
+    static const KernelTable avxvnni = make_table(set, isa);
+    return &avxvnni;
   }
   static const KernelTable avx512 = make_table(set, isa);
   return &avx512;

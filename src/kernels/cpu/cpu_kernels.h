@@ -13,7 +13,8 @@ namespace tessera {
 
 enum class CpuKernelSet : uint8_t { kScalar, kFast };
 /// kPortable: plain C++, runs anywhere and defines the bits of the others.
-enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512Vnni };
+/// kAvxVnni: AVX2 with the 8-bit dot product.
+enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvxVnni, kAvx512Vnni };
 
 /// Instruction sets this processor can run, best last.
 std::vector<CpuIsa> cpu_isas();

@@ -8,6 +8,9 @@ namespace tessera {
 namespace avx2 {
 KernelBody matmul;
 }
+namespace avxvnni {
+KernelBody matmul;
+}
 namespace avx512 {
 KernelBody matmul;
 }
@@ -23,7 +26,8 @@ void append_layouts(CpuKernelSet set, CpuIsa /*isa*/, std::vector<WeightLayout>&
 }
 
 void append_matmul_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows) {
-  const KernelFn fast = pick_kernel(isa, portable::matmul, avx2::matmul, avx512::matmul);
+  const KernelFn fast =
+      isa == CpuIsa::kAvxVnni ? avxvnni::matmul : pick_kernel(isa, portable::matmul, avx2::matmul, avx512::matmul);
   rows.push_back({Op::kMatmul, DType::kF32, DType::kF32, set == CpuKernelSet::kScalar ? matmul_scalar : fast});
 }
 

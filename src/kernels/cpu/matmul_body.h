@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "device/cpu/cpu_launch.h"
 #include "device/device.h"
+#include "kernels/cpu/matmul_coded.h"
 #include "kernels/cpu/matmul_float.h"
 #include "kernels/cpu/matmul_split.h"
 #include "kernels/cpu/matmul_tile.h"
@@ -32,21 +33,21 @@ void run_tile(Weights weights, int64_t n_blocks, const Activations& x, int64_t n
   kTiles[static_cast<size_t>(n_tokens - 1)](weights, n_blocks, x, first, y, y_stride, n_rows);
 }
 
-/// n_rows rows from the start of a group, few tokens: weights are unpacked in registers, kDirectGroups groups at a
-/// time.
+/// n_rows rows from the start of a group, at most kLoneTokens tokens: weights are unpacked in registers, for few tokens
+/// kDirectGroups groups at a time.
 template <class Weights>
 void rows_direct(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y, int64_t y_stride,
                  int64_t n_rows) {
   int64_t row = 0;
   int group = 0;
   constexpr int64_t kRows = kDirectGroups * kGroupRows;
-  for (; row + kRows <= n_rows; row += kRows, group += kDirectGroups) {
+  for (; n_tokens <= kDirectTokens && row + kRows <= n_rows; row += kRows, group += kDirectGroups) {
     run_tile<Weights, kDirectTokens, kDirectGroups>(weights.group(group), n_blocks, x, n_tokens, true, y + row,
                                                     y_stride, kGroupRows);
   }
   for (; row < n_rows; row += kGroupRows, ++group) {
-    run_tile<Weights, kDirectTokens, 1>(weights.group(group), n_blocks, x, n_tokens, true, y + row, y_stride,
-                                        std::min(kGroupRows, n_rows - row));
+    run_tile<Weights, kLoneTokens, 1>(weights.group(group), n_blocks, x, n_tokens, true, y + row, y_stride,
+                                      std::min(kGroupRows, n_rows - row));
   }
 }
 
@@ -77,24 +78,39 @@ inline int64_t resident_tokens(int64_t columns) {
   return std::max<int64_t>(tiles, 4) * kSlabTokens;
 }
 
+/// What reads the weights of a format.
+template <PackedFormat kFormat, bool kCoded = kFormat.kind == ScaleKind::kCoded>
+struct WeightsOf {
+  using Type = PackedWeights<kFormat>;
+};
+template <PackedFormat kFormat>
+struct WeightsOf<kFormat, true> {
+  using Type = CodedWeights<kFormat.dtype>;
+};
+
 template <PackedFormat kFormat>
 void product_packed(const MatmulPart& part, const MatmulArgs& args) {
   const MatmulPanel& panel = part.panel;
   const int64_t n_blocks = panel.columns / kQ8Block;
   const int64_t group_bytes = kFormat.group_bytes(n_blocks);
-  const PackedWeights<kFormat> weights(
-      static_cast<const std::byte*>(panel.weights) + part.row_begin / kGroupRows * group_bytes, group_bytes);
+  using Weights = typename WeightsOf<kFormat>::Type;
+  const Weights weights(static_cast<const std::byte*>(panel.weights) + part.row_begin / kGroupRows * group_bytes,
+                        group_bytes);
   const Activations x = {static_cast<const int8_t*>(args.q8), q8_scales(args.q8, args.q8_columns),
                          q8_row_bytes(args.q8_columns)};
-  const bool direct = part.token_end - part.token_begin <= kDirectTokens;
   const int64_t step = resident_tokens(panel.columns);
-  for (int64_t t = part.token_begin; t < part.token_end; t += step) {
-    (direct ? rows_direct<PackedWeights<kFormat>>
-            : rows_by_slabs<PackedWeights<kFormat>>)(weights, n_blocks, x.from(t, panel.column_begin / kQ8Block),
-                                                     std::min(step, part.token_end - t),
-                                                     panel.y + t * panel.y_stride + part.row_begin, panel.y_stride,
-                                                     part.row_end - part.row_begin);
+  const auto product = [&](auto rows_product) {
+    for (int64_t t = part.token_begin; t < part.token_end; t += step) {
+      rows_product(weights, n_blocks, x.from(t, panel.column_begin / kQ8Block), std::min(step, part.token_end - t),
+                   panel.y + t * panel.y_stride + part.row_begin, panel.y_stride, part.row_end - part.row_begin);
+    }
+  };
+  if constexpr (kFormat.kind != ScaleKind::kCoded) {
+    if (part.token_end - part.token_begin <= kLoneTokens) {
+      return product(rows_direct<Weights>);
+    }
   }
+  product(rows_by_slabs<Weights>);
 }
 
 inline void product_floats(const MatmulPart& part, const MatmulArgs& args) {

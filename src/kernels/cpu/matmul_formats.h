@@ -2,27 +2,44 @@
 // How the fast CPU kernels store quantised weights, and the arithmetic that every instruction set must follow.
 //
 // LAYOUT. Sixteen rows form a group; columns come in blocks of 32. A line is 64 bytes: for each of the 16 rows, 4 bytes
-// that belong to 4 consecutive columns; line j of a block holds columns 4 j .. 4 j + 3. Quants are stored unsigned
-// (`offset` added) with the bits of several lines folded into one:
+// that belong to 4 consecutive columns; line j of a block holds columns 4 j .. 4 j + 3. Codes are stored unsigned with
+// the bits of several lines folded into one:
+//   1 bit   one line: bit j is line j
+//   2 bits  two lines: bits 2 c, 2 c + 1 of line h are line 4 h + c
+//   3 bits  the same two lines, then a line whose bit j is the third bit of line j
 //   4 bits  lines 0-3: low nibbles are lines 0-3, high nibbles lines 4-7
 //   5 bits  the same four lines, then a line whose bit j is the fifth bit of line j
 //   6 bits  the same four lines, then two lines: bits 2 c, 2 c + 1 of line h are the upper bits of line 4 h + c
 //   8 bits  eight lines
-// Scales lie before the quants they belong to, one per row in row order (f16 as in GGUF, 6-bit scales as whole bytes):
-//   kOffset       two blocks: f16 d [2][16]; quants of both (a lone last block: d [16], 32 zero bytes)
+// What a code stands for, the weight w of a product: the code minus `offset`, or CodeMeaning's other rules.
+// Scales lie before the codes they belong to, one per row in row order (f16 as in GGUF, 6-bit scales as whole bytes):
+//   kOffset       2 * scale_blocks blocks: f16 d [2][16], each for scale_blocks blocks; then their codes (a lone last
+//                 half: d [16], 32 zero bytes)
 //   kMin          one block: f16 d [16], f16 m [16]
+//   kExponents    four blocks: u8 exponent [4][16] (E8M0); fewer at the end: zero bytes
+//   kFloatHalves  two blocks: u8 scale [2 blocks][2 halves][16] (UE4M3, with 0 for the code 0x7F that means 0)
+//   kSuper        eight blocks: f16 d [16], 32 zero bytes, i8 scale [8][16]
 //   kSuperMin     eight blocks: f16 d [16], f16 dmin [16], then per block u8 scale [16], u8 min [16]
 //   kSuperHalves  eight blocks: per block i8 scale [16] of its first half, [16] of its second; f16 d [16]; 32 zero
-//   bytes
+//                 bytes
+//   kFolded       the same with 32 - scale (a GGUF code 0 .. 63) as a byte, and -d
+//   kFoldedMin    eight blocks: f16 d [16], f16 dmin [16], then per block two halves of u8 [16]: scale, min << 4
+//   kCoded        no lines: 256 columns at a time, the GGUF blocks' 16-bit words, each for the 16 rows; zeros up to 64
+//                 bytes
 // Every group is a multiple of 64 bytes; a packed panel is its groups in order, the last one padded with zero rows.
-// Growth over GGUF: 0 for 32-blocks, 2.8 % for Q4_K, 2.3 % for Q5_K, 1 % for Q6_K.
+// Growth over GGUF: 0 for blocks of 32 and Q2_K, 2.8 % for Q4_K, 2.3 % for Q5_K, 1 % for Q6_K, 5.5 % for Q3_K, 2.9 %
+// for IQ4_XS, below 64 bytes a group for coded formats.
 //
-// ARITHMETIC. The result of a row and a token starts at 0; blocks follow in ascending order. x has q, d, m of
+// ARITHMETIC. The result of a row and a token starts at 0; blocks follow in ascending order. x has q, d, m, c_first of
 // ops/quantize.h. Integer sums are exact; every float operation is one IEEE operation; fma is fused:
-//   kOffset       i = sum (w - offset) q;           y = fma(float(i), dw * d, y)
-//   kMin          i = sum w q;                      y = fma(float(i), dw * d, y); y = fma(mw, m, y)
+//   kOffset, kExponents, kSuper  i = sum w q;  y = fma(float(i), s * d, y), s = dw, 2^(e - 128), dw * scale
+//   kMin          i = sum w q;                 y = fma(float(i), dw * d, y); y = fma(mw, m, y)
 //   kSuperMin     the same with dw = dw * scale, mw = -(dmin * min)
-//   kSuperHalves  per half of 16: i = sum (w - 32) q; y = fma(float(i), (dw * scale) * d, y)
+//   kSuperHalves, kFloatHalves  per half of 16: i = sum w q; y = fma(float(i), s * d, y), s = dw * scale, half's scale
+//   kFolded       w = (code - 4) * (32 - scale), i = sum w q over both halves; y = fma(float(i), -dw * d, y)
+//   kFoldedMin    w = code * scale, i as before; y = fma(float(i), dw * d, y); y = fma(-(dmin * min_second), m, y);
+//                 y = fma((dmin * (min_first - min_second)) / 128, d * float(c_first), y)
+//   kCoded        as kOffset or kSuperHalves with the weights and scales of matmul_coded.h
 // Nothing depends on how many tokens, panels, groups or threads there are.
 
 #include <cstdint>
@@ -36,40 +53,99 @@ inline constexpr int64_t kGroupRows = 16;
 inline constexpr int64_t kLineBytes = 64;
 inline constexpr int64_t kBlockLines = 8;
 
-enum class ScaleKind : uint8_t { kOffset, kMin, kSuperMin, kSuperHalves };
+enum class ScaleKind : uint8_t {
+  kOffset,
+  kMin,
+  kExponents,
+  kFloatHalves,
+  kSuper,
+  kSuperMin,
+  kSuperHalves,
+  kFolded,
+  kFoldedMin,
+  kCoded
+};
+
+/// What a stored code becomes before `offset` is subtracted.
+enum class CodeMeaning : uint8_t {
+  kItself,
+  kTwice,  // 0 or 2
+  kIq4,    // an entry of kIq4Values, plus 128
+  kFp4,    // an entry of kFp4Values, plus 16
+};
 
 struct PackedFormat {
   DType dtype;
-  int bits;
-  int offset;  // what is added to a quant to store it unsigned; 0 where a minimum does this work
+  int bits;    // of a code; 0 for kCoded
+  int offset;  // subtracted from codes; 0 where a minimum does this work
   ScaleKind kind;
+  CodeMeaning meaning = CodeMeaning::kItself;
+  int64_t scale_blocks = 1;  // kOffset: blocks that share a scale
 
   [[nodiscard]] constexpr int64_t quant_bytes() const { return kLineBytes * bits; }  // of a block of a group
-  /// Columns must be a multiple of this.
-  [[nodiscard]] constexpr int64_t column_grain() const { return super() ? 256 : 32; }
-  [[nodiscard]] constexpr bool super() const { return kind == ScaleKind::kSuperMin || kind == ScaleKind::kSuperHalves; }
+  /// Unsigned weights of a product are below 2^weight_bits.
+  [[nodiscard]] constexpr int weight_bits() const {
+    if (kind == ScaleKind::kFolded || meaning == CodeMeaning::kIq4) {
+      return 8;
+    }
+    return kind == ScaleKind::kFoldedMin ? 6 : meaning == CodeMeaning::kFp4 ? 5 : bits < 4 ? 4 : bits;
+  }
 
   /// Blocks that share a head of scales, and the bytes of that head.
-  [[nodiscard]] constexpr int64_t unit_blocks() const { return super() ? 8 : kind == ScaleKind::kOffset ? 2 : 1; }
-  [[nodiscard]] constexpr int64_t head_bytes() const { return super() ? 320 : 64; }
+  [[nodiscard]] constexpr int64_t unit_blocks() const {
+    switch (kind) {
+      case ScaleKind::kOffset: return 2 * scale_blocks;
+      case ScaleKind::kMin: return 1;
+      case ScaleKind::kExponents: return 4;
+      case ScaleKind::kFloatHalves: return 2;
+      default: return 8;
+    }
+  }
+  [[nodiscard]] constexpr int64_t head_bytes() const {
+    return unit_blocks() != 8 || kind == ScaleKind::kOffset ? 64 : kind == ScaleKind::kSuper ? 192 : 320;
+  }
   [[nodiscard]] constexpr int64_t unit_bytes() const { return head_bytes() + unit_blocks() * quant_bytes(); }
 
-  /// Offsets within a group: the head of block b's unit, and block b's quants.
+  /// Offsets within a group: the head of block b's unit, and block b's codes. Not for kCoded.
   [[nodiscard]] constexpr int64_t head_at(int64_t b) const { return b / unit_blocks() * unit_bytes(); }
   [[nodiscard]] constexpr int64_t quants_at(int64_t b) const {
     return head_at(b) + head_bytes() + b % unit_blocks() * quant_bytes();
   }
-  [[nodiscard]] constexpr int64_t group_bytes(int64_t n_blocks) const {
+  [[nodiscard]] int64_t group_bytes(int64_t n_blocks) const {
+    if (kind == ScaleKind::kCoded) {
+      return static_cast<int64_t>(round_up(kGroupRows * row_bytes(dtype, static_cast<uint64_t>(n_blocks * 32)), 64));
+    }
     const int64_t rest = n_blocks % unit_blocks();
     return n_blocks / unit_blocks() * unit_bytes() + (rest == 0 ? 0 : head_bytes() + rest * quant_bytes());
   }
 };
 
 inline constexpr PackedFormat kPackedFormats[] = {
-    {DType::kQ4_0, 4, 8, ScaleKind::kOffset},   {DType::kQ4_1, 4, 0, ScaleKind::kMin},
-    {DType::kQ5_0, 5, 16, ScaleKind::kOffset},  {DType::kQ5_1, 5, 0, ScaleKind::kMin},
-    {DType::kQ8_0, 8, 128, ScaleKind::kOffset}, {DType::kQ4_K, 4, 0, ScaleKind::kSuperMin},
-    {DType::kQ5_K, 5, 0, ScaleKind::kSuperMin}, {DType::kQ6_K, 6, 32, ScaleKind::kSuperHalves},
+    {DType::kQ4_0, 4, 8, ScaleKind::kOffset},
+    {DType::kQ4_1, 4, 0, ScaleKind::kMin},
+    {DType::kQ5_0, 5, 16, ScaleKind::kOffset},
+    {DType::kQ5_1, 5, 0, ScaleKind::kMin},
+    {DType::kQ8_0, 8, 128, ScaleKind::kOffset},
+    {DType::kQ2_K, 2, 0, ScaleKind::kFoldedMin},
+    {DType::kQ3_K, 3, 128, ScaleKind::kFolded},
+    {DType::kQ4_K, 4, 0, ScaleKind::kSuperMin},
+    {DType::kQ5_K, 5, 0, ScaleKind::kSuperMin},
+    {DType::kQ6_K, 6, 32, ScaleKind::kSuperHalves},
+    {DType::kIQ4_NL, 4, 128, ScaleKind::kOffset, CodeMeaning::kIq4},
+    {DType::kIQ4_XS, 4, 128, ScaleKind::kSuper, CodeMeaning::kIq4},
+    {DType::kMXFP4, 4, 16, ScaleKind::kExponents, CodeMeaning::kFp4},
+    {DType::kNVFP4, 4, 16, ScaleKind::kFloatHalves, CodeMeaning::kFp4},
+    {DType::kQ1_0, 1, 1, ScaleKind::kOffset, CodeMeaning::kTwice, 4},
+    {DType::kQ2_0, 2, 1, ScaleKind::kOffset, CodeMeaning::kItself, 2},
+    {DType::kTQ2_0, 2, 1, ScaleKind::kOffset, CodeMeaning::kItself, 8},
+    {DType::kTQ1_0, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ1_S, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ1_M, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ2_XXS, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ2_XS, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ2_S, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ3_XXS, 0, 0, ScaleKind::kCoded},
+    {DType::kIQ3_S, 0, 0, ScaleKind::kCoded},
 };
 
 /// The packed format of a dtype; null for dtypes that stay as GGUF stores them.

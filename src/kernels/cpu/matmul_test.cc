@@ -93,6 +93,16 @@ struct Input {
       : n_tokens(tokens), columns(n_columns), x(random, tokens, n_columns, n_columns + 5) {
     quantize();
   }
+  /// Integers up to `most` in magnitude, reached in each block.
+  Input(TestRandom& random, int64_t tokens, int64_t n_columns, int64_t most)
+      : n_tokens(tokens), columns(n_columns), x(random, tokens, n_columns, n_columns + 5) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t k = 0; k < columns; ++k) {
+        x.row(t)[k] = static_cast<float>(k % kQ8Block == 0 ? most : random.below(2 * most + 1) - most);
+      }
+    }
+    quantize();
+  }
   /// A copy of columns [begin, end).
   Input(Input& from, int64_t begin, int64_t end)
       : n_tokens(from.n_tokens), columns(end - begin), x(n_tokens, columns, columns + 1) {
@@ -200,6 +210,35 @@ TEST_P(MatmulTest, EveryDtypeAndShape) {
   }
 }
 
+/// Activations that quantise without error: what is left is the rounding of floats, so that a format whose integers or
+/// scales were only nearly right would show.
+TEST_P(MatmulTest, ExactActivationsGiveExactProducts) {
+  uint32_t seed = 700;
+  for (const DTypeInfo& info : dtype_table()) {
+    TestRandom random(++seed);
+    const int64_t columns = std::max<int64_t>(512, info.block_elems);
+    const Weight weight(random, info.dtype, 33, columns);
+    Input input(random, 7, columns, 127);
+    GuardedRows y = product(GetParam(), weight, input);
+    for (int64_t t = 0; t < 7; ++t) {
+      for (int64_t r = 0; r < 33; ++r) {
+        double exact = 0;
+        double magnitude = 0;
+        for (int64_t k = 0; k < columns; ++k) {
+          const double product =
+              static_cast<double>(weight.values[static_cast<size_t>(r * columns + k)]) * input.x.at(t, k);
+          exact += product;
+          magnitude += std::fabs(product);
+        }
+        // One rounding for each half block's sum, scale and minimum; a minimum may be as large as all of a block.
+        const double bound = 64 * kF32Epsilon * magnitude * static_cast<double>(columns) / 512 + 1e-30;
+        ASSERT_TRUE(within(y.at(t, r), exact, bound))
+            << info.name << " token " << t << " row " << r << " seed " << seed;
+      }
+    }
+  }
+}
+
 /// Enough rows for every way of handing out groups.
 TEST_P(MatmulTest, ManyRows) {
   for (const DType dtype : {DType::kQ4_1, DType::kQ5_0, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kF16}) {
@@ -290,7 +329,10 @@ void check_panels(const CpuTable& table, const std::vector<PackedPanel>& panels,
 TEST_P(MatmulTest, ColumnPanelsEqualEachAlone) {
   uint32_t seed = 200;
   for (const DType dtype :
-       {DType::kQ4_1, DType::kQ5_0, DType::kQ8_0, DType::kQ6_K, DType::kQ4_K, DType::kF16, DType::kIQ4_XS}) {
+       {DType::kQ4_1,    DType::kQ5_0,   DType::kQ8_0,   DType::kQ6_K,    DType::kQ4_K,  DType::kF16,
+        DType::kQ2_K,    DType::kQ3_K,   DType::kIQ4_NL, DType::kIQ4_XS,  DType::kMXFP4, DType::kNVFP4,
+        DType::kQ1_0,    DType::kQ2_0,   DType::kTQ1_0,  DType::kTQ2_0,   DType::kIQ1_S, DType::kIQ1_M,
+        DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,  DType::kIQ3_XXS, DType::kIQ3_S}) {
     const int64_t block = std::max<int64_t>(32, dtype_info(dtype).block_elems);
     for (const int64_t n_panels : {1, 2, 4}) {
       for (const int64_t n_tokens : {1, 3, 17}) {
@@ -371,7 +413,8 @@ bool equal_over_team_sizes(KernelFn kernel, MatmulArgs args, const PackedPanel& 
 }
 
 TEST_P(MatmulTest, TeamSizeChangesNoBit) {
-  for (const DType dtype : {DType::kQ4_1, DType::kQ6_K, DType::kQ8_0, DType::kF32, DType::kQ2_K}) {
+  for (const DType dtype :
+       {DType::kQ4_1, DType::kQ6_K, DType::kQ8_0, DType::kF32, DType::kQ2_K, DType::kIQ3_S, DType::kF64}) {
     for (const int64_t n_tokens : {1, 4, 64, 150}) {
       if (GetParam().isa == CpuIsa::kPortable && n_tokens > 64) {
         continue;

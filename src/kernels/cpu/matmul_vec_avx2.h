@@ -1,5 +1,5 @@
 #pragma once
-// matmul_vec.h for AVX2. Include matmul_vec.h instead; meanings are stated in matmul_vec_portable.h.
+// matmul_vec.h for AVX2 and AVX-VNNI. Include matmul_vec.h instead; meanings are stated in matmul_vec_portable.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,12 +8,18 @@
 
 #include "kernels/cpu/vec.h"
 
-namespace tessera::avx2 {
+namespace tessera::TESSERA_ISA {
 
 inline constexpr int kDirectTokens = 3;
 inline constexpr int kDirectGroups = 2;
-inline constexpr int kSlabTokens = 3;   // 3 x (2 integer + 2 float sums) of the 16 registers
+inline constexpr int kLoneTokens = 3;
+#if defined(__AVXVNNI__)
+inline constexpr int kSlabTokens = 3;    // 3 x (2 integer + 2 float sums) of the 16 registers
+inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
+#else
+inline constexpr int kSlabTokens = 3;
 inline constexpr int kSlabOffset = 16;  // keeps sums of pairs within 16 bits
+#endif
 inline constexpr int64_t kFloatRows = 4;
 inline constexpr int kFloatTileTokens = 1;
 
@@ -49,17 +55,109 @@ inline Bytes add_bytes(Bytes a, int n) {
   return {_mm256_add_epi8(a.lo, add), _mm256_add_epi8(a.hi, add)};
 }
 
+template <int kShift, int kMask>
+inline Bytes field(Bytes a) {
+  const auto half = [](__m256i x) {
+    const __m256i moved = kShift >= 0 ? _mm256_srli_epi16(x, kShift) : _mm256_slli_epi16(x, -kShift);
+    return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(kMask)));
+  };
+  return {half(a.lo), half(a.hi)};
+}
+inline Bytes lookup(Bytes a, const ByteTable& table) {
+  const __m256i t = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.data())));
+  return {_mm256_shuffle_epi8(t, a.lo), _mm256_shuffle_epi8(t, a.hi)};
+}
+inline Bytes operator+(Bytes a, Bytes b) {
+  return {_mm256_add_epi8(a.lo, b.lo), _mm256_add_epi8(a.hi, b.hi)};
+}
+inline Bytes operator-(Bytes a, Bytes b) {
+  return {_mm256_sub_epi8(a.lo, b.lo), _mm256_sub_epi8(a.hi, b.hi)};
+}
+/// Sixteen-bit products: the low byte of the whole word's, and the upper byte of that of the upper byte alone.
+inline Bytes operator*(Bytes a, Bytes b) {
+  const __m256i upper = _mm256_set1_epi16(static_cast<int16_t>(0xFF00));
+  const auto half = [&](__m256i x, __m256i y) {
+    const __m256i odd = _mm256_mullo_epi16(_mm256_and_si256(x, upper), y);
+    return _mm256_or_si256(_mm256_andnot_si256(upper, _mm256_mullo_epi16(x, y)), odd);
+  };
+  return {half(a.lo, b.lo), half(a.hi, b.hi)};
+}
+inline Bytes times_small(Bytes a, Bytes b) {
+  return {_mm256_mullo_epi16(a.lo, b.lo), _mm256_mullo_epi16(a.hi, b.hi)};
+}
+inline Bytes spread_factors(Bytes b) {
+  const __m256i mask = _mm256_set1_epi16(15);
+  return {_mm256_and_si256(b.lo, mask), _mm256_and_si256(b.hi, mask)};
+}
+inline Bytes splat_byte(int n) {
+  return {_mm256_set1_epi8(static_cast<char>(n)), _mm256_set1_epi8(static_cast<char>(n))};
+}
+inline Bytes row_bytes(const std::byte* p) {
+  const __m256i b = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i first = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3,  //
+                                         4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+  return {_mm256_shuffle_epi8(b, first), _mm256_shuffle_epi8(b, _mm256_add_epi8(first, _mm256_set1_epi8(8)))};
+}
+
+inline I32x16 operator&(I32x16 a, I32x16 b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+inline I32x16 operator|(I32x16 a, I32x16 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+inline I32x16 load_words(const std::byte* p) {
+  const auto* at = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), _mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1))};
+}
+inline I32x16 gather(const uint32_t* table, I32x16 a) {
+  const auto* base = reinterpret_cast<const int*>(table);
+  return {_mm256_i32gather_epi32(base, a.lo, 4), _mm256_i32gather_epi32(base, a.hi, 4)};
+}
+inline Bytes as_bytes(I32x16 a) {
+  return {a.lo, a.hi};
+}
+inline F32x16 to_floats(I32x16 a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+inline Bytes take_digits(Bytes& rest) {
+  const __m256i lower = _mm256_set1_epi16(0x00FF);
+  const auto half = [&](__m256i& x) {
+    const __m256i three = _mm256_set1_epi16(3);
+    const __m256i even = _mm256_mullo_epi16(_mm256_and_si256(x, lower), three);
+    const __m256i odd = _mm256_mullo_epi16(_mm256_srli_epi16(x, 8), three);
+    x = _mm256_or_si256(_mm256_and_si256(even, lower), _mm256_slli_epi16(odd, 8));
+    return _mm256_or_si256(_mm256_srli_epi16(even, 8), _mm256_andnot_si256(lower, odd));
+  };
+  return {half(rest.lo), half(rest.hi)};
+}
+
 inline __m256i splat_word(const int8_t* x) {
   int32_t word = 0;
   std::memcpy(&word, x, sizeof(word));
   return _mm256_set1_epi32(word);
 }
 
+#if defined(__AVXVNNI__)
+template <int kBits, int kTokens>
+struct LineSum {
+  static constexpr bool kRemovesOffset = false;
+  __m256i lo, hi;
+
+  void start(int32_t first) { lo = hi = _mm256_set1_epi32(first); }
+  template <int kIndex>
+  void add(Bytes w, const int8_t* x) {
+    const __m256i word = splat_word(x);
+    lo = _mm256_dpbusd_avx_epi32(lo, w.lo, word);
+    hi = _mm256_dpbusd_avx_epi32(hi, w.hi, word);
+  }
+  F32x16 finish() const { return {_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)}; }
+};
+#else
 /// Pairs of products are summed in 16 bits for as many lines as cannot overflow (a pair is at most
 /// 2 * (2^kBits - 1) * 127), then widened to 32.
 template <int kBits, int kTokens>
 struct LineSum {
-  static constexpr int kNarrowLines = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
+  static constexpr int kNarrowLines = kBits <= 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
   // Unsigned bytes of 8 bits would overflow a pair: such weights are taken as signed, so that their offset of 128 is
   // gone and start() must not correct for it.
   static constexpr bool kRemovesOffset = kBits == 8;
@@ -102,9 +200,20 @@ struct LineSum {
   }
 };
 
+#endif
+
 inline F32x16 load_u8(const std::byte* p) {
   const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
 }
+inline F32x16 load_small_floats(const std::byte* p) {
+  const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i moved = _mm256_slli_epi16(h, 7);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(moved)), _mm256_cvtph_ps(_mm256_extracti128_si256(moved, 1))};
+}
+inline F32x16 splat_converted(int32_t x) {
+  const __m256 v = _mm256_cvtepi32_ps(_mm256_set1_epi32(x));
+  return {v, v};
+}
 
-}  // namespace tessera::avx2
+}  // namespace tessera::TESSERA_ISA

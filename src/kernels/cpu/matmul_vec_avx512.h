@@ -12,6 +12,7 @@ namespace tessera::avx512 {
 
 inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 4;
+inline constexpr int kLoneTokens = 8;  // 8 integer and 8 float sums of the 32 registers
 inline constexpr int kSlabTokens = 12;   // 12 integer and 12 float sums of the 32 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
 inline constexpr int64_t kFloatRows = 8;
@@ -48,6 +49,79 @@ inline Bytes add_bytes(Bytes a, int n) {
   return {_mm512_add_epi8(a.v, _mm512_set1_epi8(static_cast<char>(n)))};
 }
 
+template <int kShift, int kMask>
+inline Bytes field(Bytes a) {
+  __m512i moved = a.v;
+  if constexpr (kShift > 0) {
+    moved = _mm512_srli_epi16(a.v, kShift);
+  } else if constexpr (kShift < 0) {
+    moved = _mm512_slli_epi16(a.v, -kShift);
+  }
+  return {_mm512_and_si512(moved, _mm512_set1_epi8(static_cast<char>(kMask)))};
+}
+inline Bytes lookup(Bytes a, const ByteTable& table) {
+  const __m512i t = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.data())));
+  return {_mm512_shuffle_epi8(t, a.v)};
+}
+inline Bytes operator+(Bytes a, Bytes b) {
+  return {_mm512_add_epi8(a.v, b.v)};
+}
+inline Bytes operator-(Bytes a, Bytes b) {
+  return {_mm512_sub_epi8(a.v, b.v)};
+}
+/// Sixteen-bit products: the low byte of the whole word's, and the upper byte of that of the upper byte alone.
+inline Bytes operator*(Bytes a, Bytes b) {
+  const __m512i upper = _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
+  const __m512i even = _mm512_mullo_epi16(a.v, b.v);
+  const __m512i odd = _mm512_mullo_epi16(_mm512_and_si512(a.v, upper), b.v);
+  // 0xCA: bitwise (first ? second : third)
+  return {_mm512_ternarylogic_epi32(upper, odd, even, 0xCA)};
+}
+inline Bytes times_small(Bytes a, Bytes b) {
+  return {_mm512_mullo_epi16(a.v, b.v)};
+}
+inline Bytes spread_factors(Bytes b) {
+  return {_mm512_and_si512(b.v, _mm512_set1_epi16(15))};
+}
+inline Bytes splat_byte(int n) {
+  return {_mm512_set1_epi8(static_cast<char>(n))};
+}
+inline Bytes row_bytes(const std::byte* p) {
+  const __m512i b = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i four =
+      _mm512_setr_epi32(0x00000000, 0x01010101, 0x02020202, 0x03030303, 0x04040404, 0x05050505, 0x06060606, 0x07070707,
+                        0x08080808, 0x09090909, 0x0A0A0A0A, 0x0B0B0B0B, 0x0C0C0C0C, 0x0D0D0D0D, 0x0E0E0E0E, 0x0F0F0F0F);
+  return {_mm512_shuffle_epi8(b, four)};
+}
+
+inline I32x16 operator&(I32x16 a, I32x16 b) {
+  return {_mm512_and_si512(a.v, b.v)};
+}
+inline I32x16 operator|(I32x16 a, I32x16 b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+inline I32x16 load_words(const std::byte* p) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline I32x16 gather(const uint32_t* table, I32x16 a) {
+  return {_mm512_i32gather_epi32(a.v, table, 4)};
+}
+inline Bytes as_bytes(I32x16 a) {
+  return {a.v};
+}
+inline F32x16 to_floats(I32x16 a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+inline Bytes take_digits(Bytes& rest) {
+  const __m512i lower = _mm512_set1_epi16(0x00FF);
+  const __m512i three = _mm512_set1_epi16(3);
+  const __m512i even = _mm512_mullo_epi16(_mm512_and_si512(rest.v, lower), three);
+  const __m512i odd = _mm512_mullo_epi16(_mm512_srli_epi16(rest.v, 8), three);
+  // 0xCA: bitwise (first ? second : third)
+  rest.v = _mm512_ternarylogic_epi32(lower, even, _mm512_slli_epi16(odd, 8), 0xCA);
+  return {_mm512_ternarylogic_epi32(lower, _mm512_srli_epi16(even, 8), odd, 0xCA)};
+}
+
 inline __m512i splat_word(const int8_t* x) {
   int32_t word = 0;
   std::memcpy(&word, x, sizeof(word));
@@ -74,6 +148,13 @@ struct LineSum {
 
 inline F32x16 load_u8(const std::byte* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline F32x16 load_small_floats(const std::byte* p) {
+  const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return {_mm512_cvtph_ps(_mm256_slli_epi16(h, 7))};
+}
+inline F32x16 splat_converted(int32_t x) {
+  return {_mm512_cvtepi32_ps(_mm512_set1_epi32(x))};
 }
 
 }  // namespace tessera::avx512

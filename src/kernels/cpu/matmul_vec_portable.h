@@ -12,6 +12,8 @@ namespace tessera::portable {
 /// Tokens that share weights unpacked in registers, and groups of rows that are then read side by side.
 inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 1;
+/// The same where one group is read at a time; at least kDirectTokens.
+inline constexpr int kLoneTokens = 4;
 /// Tokens that share weights unpacked into a slab.
 inline constexpr int kSlabTokens = 8;
 
@@ -33,6 +35,18 @@ inline Bytes load_bytes(const std::byte* p) {
 }
 inline void store_bytes(std::byte* p, Bytes a) {
   std::memcpy(p, a.v, sizeof(a.v));
+}
+
+inline uint8_t byte_at(const Bytes& a, int i) {
+  return static_cast<uint8_t>(a.v[i / 8] >> 8 * (i % 8));
+}
+template <class Function>
+inline Bytes each_byte(Function f) {
+  Bytes r = {};
+  for (int i = 0; i < 64; ++i) {
+    r.v[i / 8] |= static_cast<uint64_t>(f(i)) << 8 * (i % 8);
+  }
+  return r;
 }
 
 inline constexpr uint64_t kEachByte = 0x0101010101010101U;
@@ -66,6 +80,74 @@ inline Bytes add_bytes(Bytes a, int n) {
   return a;
 }
 
+/// The kMask bits of each byte shifted right by kShift (left where negative). The mask lies within what stays there.
+template <int kShift, int kMask>
+inline Bytes field(Bytes a) {
+  return join_bits<-kShift, kMask>({}, a);
+}
+/// table[i] for each byte i < 16.
+inline Bytes lookup(Bytes a, const ByteTable& table) {
+  return each_byte([&](int i) { return table[byte_at(a, i)]; });
+}
+/// Sums and differences of bytes, modulo 256.
+inline Bytes operator+(Bytes a, Bytes b) {
+  return each_byte([&](int i) { return static_cast<uint8_t>(byte_at(a, i) + byte_at(b, i)); });
+}
+inline Bytes operator-(Bytes a, Bytes b) {
+  return each_byte([&](int i) { return static_cast<uint8_t>(byte_at(a, i) - byte_at(b, i)); });
+}
+/// Products of bytes, modulo 256.
+inline Bytes operator*(Bytes a, Bytes b) {
+  return each_byte([&](int i) { return static_cast<uint8_t>(byte_at(a, i) * byte_at(b, i)); });
+}
+/// The same where no product passes 255 and b went through spread_factors().
+inline Bytes times_small(Bytes a, Bytes b) {
+  return a * b;
+}
+/// b as times_small() wants it, from bytes that are equal in pairs. The upper nibbles are dropped.
+inline Bytes spread_factors(Bytes b) {
+  return low_nibbles(b);
+}
+inline Bytes splat_byte(int n) {
+  return each_byte([&](int) { return static_cast<uint8_t>(n); });
+}
+/// The byte p[r] four times in each row r.
+inline Bytes row_bytes(const std::byte* p) {
+  return each_byte([&](int i) { return static_cast<uint8_t>(p[i / 4]); });
+}
+
+inline I32x16 operator&(I32x16 a, I32x16 b) {
+  return each_int([&](int i) { return a.v[i] & b.v[i]; });
+}
+inline I32x16 operator|(I32x16 a, I32x16 b) {
+  return each_int([&](int i) { return a.v[i] | b.v[i]; });
+}
+/// Sixteen unsigned 16-bit words.
+inline I32x16 load_words(const std::byte* p) {
+  uint16_t words[16];
+  std::memcpy(words, p, sizeof(words));
+  return each_int([&](int i) { return words[i]; });
+}
+/// table[a] in each lane.
+inline I32x16 gather(const uint32_t* table, I32x16 a) {
+  return each_int([&](int i) { return table[a.v[i]]; });
+}
+/// Lane r's four bytes as those of row r.
+inline Bytes as_bytes(I32x16 a) {
+  Bytes r;
+  std::memcpy(r.v, a.v, sizeof(r.v));
+  return r;
+}
+inline F32x16 to_floats(I32x16 a) {
+  return each([&](int i) { return static_cast<float>(static_cast<int32_t>(a.v[i])); });
+}
+/// Takes the first base-3 digit off each byte, a fraction of 256ths.
+inline Bytes take_digits(Bytes& rest) {
+  const Bytes digits = each_byte([&](int i) { return static_cast<uint8_t>(byte_at(rest, i) * 3 >> 8); });
+  rest = rest * splat_byte(3);
+  return digits;
+}
+
 /// Sixteen row sums of up to 8 lines times int8 activations, exact. kBits bounds the bytes: < 2^kBits.
 /// kTokens: how many such sums the caller has in flight.
 template <int kBits, int kTokens>
@@ -96,6 +178,14 @@ struct LineSum {
 
 inline F32x16 load_u8(const std::byte* p) {
   return each([&](int i) { return static_cast<float>(static_cast<uint8_t>(p[i])); });
+}
+/// Sixteen floats of 4 exponent and 3 fraction bits (below 0x80), as f16 sees them: 2^-8 of UE4M3's values.
+inline F32x16 load_small_floats(const std::byte* p) {
+  return each([&](int i) { return f16_to_f32(static_cast<uint16_t>(static_cast<unsigned>(p[i]) << 7)); });
+}
+/// x in every lane, converted to float.
+inline F32x16 splat_converted(int32_t x) {
+  return splat(static_cast<float>(x));
 }
 
 }  // namespace tessera::portable

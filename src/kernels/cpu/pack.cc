@@ -46,12 +46,51 @@ void add_fifth_bits(Words& words, uint32_t high) {
   }
 }
 
+/// Run `shift / 2` of four runs of 32 columns that share 32 bytes, two bits each.
+Words two_bits(const std::byte* p, size_t shift) {
+  Words words;
+#pragma GCC unroll 8
+  for (size_t j = 0; j < kBlockLines; ++j) {
+    words[j] = load_word(p + 4 * j) >> shift & 0x03 * kEachByte;
+  }
+  return words;
+}
+
+/// Codes of kBits bits that follow each other from bit 0 of byte 0.
+template <size_t kBits>
+Words packed_bits(const std::byte* p) {
+  Words words = {};
+#pragma GCC unroll 32
+  for (size_t k = 0; k < 32; ++k) {
+    const auto byte = static_cast<uint32_t>(p[k * kBits / 8]);
+    words[k / 4] |= (byte >> k * kBits % 8 & ((1U << kBits) - 1)) << 8 * (k % 4);
+  }
+  return words;
+}
+
 /// Block b of a row as unsigned quants. `unit`: the GGUF block that holds it; b: index within that block.
 template <DType dtype>
 Words unsigned_quants(const std::byte* unit, size_t b) {
   Words words = {};
   switch (dtype) {
-    case DType::kQ4_0: return nibbles(unit + 2);
+    case DType::kQ4_0:
+    case DType::kIQ4_NL: return nibbles(unit + 2);
+    case DType::kIQ4_XS: return nibbles(unit + 8 + 16 * b);
+    case DType::kMXFP4: return nibbles(unit + 1);
+    case DType::kNVFP4: {  // nibbles of 16 columns are 8 bytes: low ones first
+      const Words mixed = nibbles(unit + 4 + 16 * b);
+      return {mixed[0], mixed[1], mixed[4], mixed[5], mixed[2], mixed[3], mixed[6], mixed[7]};
+    }
+    case DType::kQ1_0: return packed_bits<1>(unit + 2 + 4 * b);
+    case DType::kQ2_0: return packed_bits<2>(unit + 2 + 8 * b);
+    case DType::kTQ2_0: return two_bits(unit + b / 4 * 32, 2 * (b % 4));
+    case DType::kQ2_K: return two_bits(unit + 16 + b / 4 * 32, 2 * (b % 4));
+    case DType::kQ3_K: words = two_bits(unit + 32 + b / 4 * 32, 2 * (b % 4));
+#pragma GCC unroll 8
+      for (size_t j = 0; j < kBlockLines; ++j) {
+        words[j] |= (load_word(unit + 4 * j) >> b & kEachByte) << 2;
+      }
+      return words;
     case DType::kQ4_1: return nibbles(unit + 4);
     case DType::kQ5_0:
       words = nibbles(unit + 6);
@@ -105,6 +144,22 @@ void store_quants(const Words& words, size_t row, std::byte* lines) {
     }
     return;
   }
+  if (bits < 4) {
+    uint32_t folded[3] = {};
+#pragma GCC unroll 8
+    for (size_t j = 0; j < kBlockLines; ++j) {
+      if (bits == 1) {
+        folded[0] |= words[j] << j;
+      } else {
+        folded[j / 4] |= (words[j] & 0x03 * kEachByte) << 2 * (j % 4);
+        folded[2] |= (words[j] >> 2 & kEachByte) << j;
+      }
+    }
+    for (int line = 0; line < bits; ++line) {
+      store_word(at + line * kLineBytes, folded[line]);
+    }
+    return;
+  }
 #pragma GCC unroll 8
   for (size_t j = 0; j < 4; ++j) {
     store_word(at + j * kLineBytes, (words[j] & 0x0F * kEachByte) | (words[j + 4] & 0x0F * kEachByte) << 4);
@@ -134,17 +189,40 @@ void unpack_scale_min(const std::byte* packed, size_t b, std::byte* scale, std::
   }
 }
 
-/// Writes what one row contributes to a unit's head. unit: the GGUF block. b: first block's index in a kOffset pair.
+/// The 6-bit scale of half h of a Q3_K block, 0 .. 63. packed: its 12 bytes.
+std::byte q3_k_scale(const std::byte* packed, size_t h) {
+  const std::byte low = h < 8 ? packed[h] & std::byte{15} : packed[h - 8] >> 4;
+  return low | (packed[8 + h % 4] >> h / 4 * 2 & std::byte{3}) << 4;
+}
+
+/// Writes what one row contributes to a unit's head at GGUF block `unit`, whose first block is block b of its unit.
 void store_scales(const PackedFormat& format, const std::byte* unit, size_t b, size_t row, std::byte* head) {
+  const auto copy_f16 = [&](size_t from, size_t to) { std::memcpy(head + to + 2 * row, unit + from, 2); };
   switch (format.kind) {
-    case ScaleKind::kOffset: std::memcpy(head + 32 * b + 2 * row, unit, 2); return;
+    case ScaleKind::kOffset:
+      copy_f16(format.dtype == DType::kTQ2_0 ? 64 : 0, 32 * (b / static_cast<size_t>(format.scale_blocks)));
+      return;
     case ScaleKind::kMin:
-      std::memcpy(head + 2 * row, unit, 2);
-      std::memcpy(head + 32 + 2 * row, unit + 2, 2);
+      copy_f16(0, 0);
+      copy_f16(2, 32);
+      return;
+    case ScaleKind::kExponents: head[16 * b + row] = unit[0]; return;
+    case ScaleKind::kFloatHalves:
+      for (size_t i = 0; i < 4; ++i) {
+        head[16 * i + row] = unit[i] == std::byte{0x7F} ? std::byte{0} : unit[i] & std::byte{0x7F};
+      }
+      return;
+    case ScaleKind::kSuper:
+      copy_f16(0, 0);
+      for (size_t i = 0; i < 8; ++i) {
+        const std::byte low = unit[4 + i / 2] >> 4 * (i % 2) & std::byte{15};
+        const std::byte high = unit[2 + i / 4] >> 2 * (i % 4) & std::byte{3};
+        head[64 + 16 * i + row] = static_cast<std::byte>(static_cast<int>(low | high << 4) - 32);
+      }
       return;
     case ScaleKind::kSuperMin:
-      std::memcpy(head + 2 * row, unit, 2);
-      std::memcpy(head + 32 + 2 * row, unit + 2, 2);
+      copy_f16(0, 0);
+      copy_f16(2, 32);
       for (size_t i = 0; i < 8; ++i) {
         std::byte* at = head + 64 + 32 * i + row;
         unpack_scale_min(unit + 4, i, at, at + 16);
@@ -154,8 +232,37 @@ void store_scales(const PackedFormat& format, const std::byte* unit, size_t b, s
       for (size_t i = 0; i < 16; ++i) {
         head[16 * i + row] = unit[192 + i];
       }
-      std::memcpy(head + 256 + 2 * row, unit + 208, 2);
+      copy_f16(208, 256);
       return;
+    case ScaleKind::kFolded:
+      for (size_t i = 0; i < 16; ++i) {
+        head[16 * i + row] = static_cast<std::byte>(32 - static_cast<int>(q3_k_scale(unit + 96, i)));
+      }
+      copy_f16(108, 256);
+      head[256 + 2 * row + 1] ^= std::byte{0x80};  // the sign of a little-endian f16
+      return;
+    case ScaleKind::kFoldedMin:
+      copy_f16(80, 0);
+      copy_f16(82, 32);
+      for (size_t i = 0; i < 16; ++i) {
+        head[64 + 16 * i + row] = unit[i];
+      }
+      return;
+    case ScaleKind::kCoded: return;
+  }
+}
+
+/// Word by word, the blocks of all rows side by side.
+void pack_coded(DType dtype, int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
+  const int64_t block_bytes = dtype_info(dtype).block_bytes;
+  for (int64_t i = 0; i < n_blocks / 8; ++i) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const std::byte* src = rows[row] + i * block_bytes;
+      std::byte* at = dst + i * kGroupRows * block_bytes + 2 * row;
+      for (int64_t word = 0; word < block_bytes / 2; ++word) {
+        std::memcpy(at + 2 * kGroupRows * word, src + 2 * word, 2);
+      }
+    }
   }
 }
 
@@ -163,7 +270,10 @@ void store_scales(const PackedFormat& format, const std::byte* unit, size_t b, s
 template <PackedFormat format>
 void pack_group(int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
   std::fill_n(dst, format.group_bytes(n_blocks), std::byte{0});
-  constexpr int64_t gguf_blocks = format.super() ? 8 : 1;  // blocks of 32 in one GGUF block
+  if constexpr (format.kind == ScaleKind::kCoded) {
+    return pack_coded(format.dtype, n_blocks, rows, dst);
+  }
+  const int64_t gguf_blocks = dtype_info(format.dtype).block_elems / 32;  // blocks of 32 in one GGUF block
   const int64_t gguf_bytes = dtype_info(format.dtype).block_bytes;
   for (int64_t b = 0; b < n_blocks; ++b) {
     for (size_t row = 0; row < rows.size(); ++row) {

@@ -30,10 +30,11 @@ void append_layouts(CpuKernelSet set, CpuIsa isa, std::vector<WeightLayout>& lay
 /// The type that KernelFn points to: `KernelBody add;` declares a kernel.
 using KernelBody = void(void* backend, const void* args, const LaunchSizes& sizes);
 
-/// The twin for an instruction set.
+/// The twin for an instruction set; AVX-VNNI has one of its own only where integers are multiplied (matmul.cc).
 inline KernelFn pick_kernel(CpuIsa isa, KernelFn portable, KernelFn avx2, KernelFn avx512) {
   switch (isa) {
     case CpuIsa::kAvx512Vnni: return avx512;
+    case CpuIsa::kAvxVnni:
     case CpuIsa::kAvx2: return avx2;
     case CpuIsa::kPortable: break;
   }

@@ -1,11 +1,11 @@
 #pragma once
-// vec.h for AVX2 with FMA and F16C, two registers per vector. Include vec.h instead; meanings are in vec_portable.h.
+// vec.h for AVX2 with FMA and F16C, and for AVX-VNNI: two registers per vector. Include vec.h instead; meanings are in vec_portable.h.
 
 #include <cstdint>
 #include <cstring>
 #include <immintrin.h>
 
-namespace tessera::avx2 {
+namespace tessera::TESSERA_ISA {
 
 /// Running vectors that a loop keeps in registers and some operands.
 inline constexpr int kAccumulators = 4;
@@ -216,4 +216,4 @@ inline float f16_value(uint16_t h) {
   return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
 }
 
-}  // namespace tessera::avx2
+}  // namespace tessera::TESSERA_ISA

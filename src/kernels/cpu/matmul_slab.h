@@ -1,0 +1,94 @@
+#pragma once
+// Slabs: some blocks of a row group with one byte per weight, unpacked once for all tokens of a product.
+
+#include <utility>
+
+#include "kernels/cpu/matmul_formats.h"
+#include "kernels/cpu/matmul_vec.h"
+#include "kernels/cpu/matmul_weights.h"
+
+namespace tessera::TESSERA_ISA {
+
+inline constexpr int64_t kSlabBlocks = 24;  // a multiple of 8; with 12 tokens' activations about 32 KiB
+
+/// Some blocks of a group, one byte per quant.
+struct Slab {
+  alignas(64) std::byte lines[kSlabBlocks][kBlockLines * kLineBytes];
+  float scale[kSlabBlocks][kGroupRows];
+  float second[kSlabBlocks][kGroupRows];  // minimum (of the second half), or scale of the second half
+  float third[kSlabBlocks][kGroupRows];   // difference of the halves' minima, as PackedWeights::min_difference()
+};
+
+/// kSlabKind: how blocks are scaled; only what differs in a tile, so that formats share slab tiles.
+template <int kSlabBits, int kSlabQuantOffset, bool kSlabHasMin, bool kSlabHalfMins, bool kSlabHalves>
+class SlabWeights {
+ public:
+  static constexpr int kBits = kSlabBits;
+  static constexpr int kOffset = kSlabQuantOffset;
+  static constexpr bool kHasMin = kSlabHasMin;
+  static constexpr bool kHalfMins = kSlabHalfMins;
+  static constexpr bool kHalves = kSlabHalves;
+
+  explicit SlabWeights(const Slab& slab) : slab_(&slab) {}
+  [[nodiscard]] SlabWeights group(int) const { return *this; }
+  template <int kGroups>
+  void enter(int64_t b) {
+    b_ = b;
+  }
+  template <int j>
+  [[nodiscard]] Bytes line() const {
+    return load_bytes(slab_->lines[b_] + j * kLineBytes);
+  }
+  [[nodiscard]] F32x16 scale(int half) const { return load(half == 0 ? slab_->scale[b_] : slab_->second[b_]); }
+  [[nodiscard]] F32x16 min() const { return load(slab_->second[b_]); }
+  [[nodiscard]] F32x16 min_difference() const { return load(slab_->third[b_]); }
+
+ private:
+  const Slab* slab_;
+  int64_t b_ = 0;
+};
+
+/// The slab twin of a packed format. Offsets become kSlabOffset, where that costs nothing at run time.
+template <class Weights>
+constexpr int slab_offset() {
+  if (Weights::kHasMin) {
+    return 0;
+  }
+  return Weights::kOffset > kSlabOffset ? Weights::kOffset : kSlabOffset;
+}
+template <class Weights>
+constexpr int slab_bits() {
+  if (Weights::kHasMin) {
+    return Weights::kBits > 5 ? 6 : 5;
+  }
+  return slab_offset<Weights>() == 128 ? 8 : slab_offset<Weights>() == 64 ? 7 : slab_offset<Weights>() == 32 ? 6 : 5;
+}
+template <class Weights>
+using SlabOf =
+    SlabWeights<slab_bits<Weights>(), slab_offset<Weights>(), Weights::kHasMin, Weights::kHalfMins, Weights::kHalves>;
+
+/// Unpacks blocks [begin, begin + n) of a group, n <= kSlabBlocks.
+template <PackedFormat kFormat>
+void fill_slab(PackedWeights<kFormat> weights, int64_t begin, int64_t n, Slab& slab) {
+  using Weights = PackedWeights<kFormat>;
+  constexpr int kAdd = slab_offset<Weights>() - Weights::kOffset;
+  for (int64_t b = 0; b < n; ++b) {
+    weights.template enter<1>(begin + b);
+    [&]<int... j>(std::integer_sequence<int, j...>) {
+      (store_bytes(slab.lines[b] + j * kLineBytes,
+                   kAdd == 0 ? weights.template line<j>() : add_bytes(weights.template line<j>(), kAdd)),
+       ...);
+    }(std::make_integer_sequence<int, kBlockLines>());
+    store(slab.scale[b], weights.scale(0));
+    if constexpr (Weights::kHasMin) {
+      store(slab.second[b], weights.min());
+    } else if constexpr (Weights::kHalves) {
+      store(slab.second[b], weights.scale(1));
+    }
+    if constexpr (Weights::kHalfMins) {
+      store(slab.third[b], weights.min_difference());
+    }
+  }
+}
+
+}  // namespace tessera::TESSERA_ISA
