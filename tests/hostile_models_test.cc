@@ -183,7 +183,7 @@ TEST(HostileModels, FactsThatBendTheNumbersAreRefused) {
   const Case cases[] = {
       {llama, [](GgufWriter&) {}, ""},
       {llama, divisors(2), ""},
-      {llama, divisors(-1), "rope"},
+      {llama, divisors(std::numeric_limits<float>::infinity()), "rope"},
       {llama, divisors(0), "rope"},
       {llama, divisors(nan), "rope"},
       {llama, [](GgufWriter& w) { w.set_string("llama.attention.scale", "big"); }, "llama.attention.scale"},

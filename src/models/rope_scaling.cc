@@ -77,8 +77,8 @@ Status check_rope(const RopeParams& params) {
                "half the number of rotated elements");
   }
   for (const float f : params.freq_factors) {
-    if (!positive(f)) {
-      return bad("a divisor in rope_freqs", f, "above 0");
+    if (!std::isfinite(f) || f == 0) {
+      return bad("a divisor in rope_freqs", f, "a finite number other than 0");
     }
   }
   const RopeSetting setting = make_rope(params);

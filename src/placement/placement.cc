@@ -23,14 +23,14 @@ int first_device(const Shares& shares, int n_devices) {
   return 0;
 }
 
-// Layers go to devices by the middle of each layer on the line of all layers; the head behind the last.
+// Layers go to devices by the middle of each layer on the line of all layers; the head to the last device.
 std::vector<int32_t> layer_homes(size_t n_layer, const Shares& shares, int n_devices) {
   std::vector<int32_t> homes(n_layer + 1);
   int device = first_device(shares, n_devices);
   double device_end = shares.of(device, n_devices);
   for (size_t l = 0; l < n_layer; ++l) {
     const double middle = (static_cast<double>(l) + 0.5) / static_cast<double>(n_layer);
-    for (int next = device + 1; next < n_devices && middle > device_end; ++next) {
+    for (int next = device + 1; next < n_devices && middle >= device_end - kShareTolerance; ++next) {
       if (shares.of(next, n_devices) > 0) {
         device = next;
         device_end += shares.of(next, n_devices);
@@ -38,7 +38,9 @@ std::vector<int32_t> layer_homes(size_t n_layer, const Shares& shares, int n_dev
     }
     homes[l] = device;
   }
-  homes[n_layer] = device;
+  for (int d = 0; d < n_devices; ++d) {
+    homes[n_layer] = shares.of(d, n_devices) > 0 ? d : homes[n_layer];
+  }
   return homes;
 }
 

@@ -61,7 +61,7 @@ struct PlacementTarget {
 };
 
 /// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each device
-/// its share of their number, with the head behind the last (layer); the cuts of every layer divided over the devices
+/// its share of their number, with the head on the last (layer); the cuts of every layer divided over the devices
 /// (tensor).
 /// REQUIRES: check_shares() passed.
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
