@@ -17,8 +17,8 @@ import sys
 import tempfile
 
 # What front ends see of runtime, and what they share with it.
-FRONT = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h", "runtime/stop.h",
-         "tokenizer"]
+FRONT = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h",
+         "runtime/sampler_options.h", "runtime/stop.h", "tokenizer"]
 # room: what it may include. "x" is a whole room, "x/y.h" one header. Rooms are the longest matching folder of src/.
 ALLOWED = {
     "base": [],
@@ -49,8 +49,8 @@ BACKENDS = ("cpu", "cuda", "vulkan", "null", "faulty")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".cpp", ".inc"}
 HEADER_SUFFIXES = {".h", ".cuh"}
 GPU_HEADERS = re.compile(r"^(cuda|cublas|cudnn|nvml|nccl|cub/|thrust/|mma\.h|vulkan|vk_|volk|hip/|rccl)")
-HEAVY_HEADERS = re.compile(r"^(nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc)")
-THIRD_PARTY = re.compile(r"^(gtest/|gmock/|nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc)")
+HEAVY_HEADERS = re.compile(r"^(nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc|editline/)")
+THIRD_PARTY = re.compile(r"^(gtest/|gmock/|nlohmann/|fmt/|httplib|boost/|pcre2|utf8proc|editline/)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

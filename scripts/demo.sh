@@ -25,7 +25,7 @@ quietly() {   # quietly TITLE COMMAND...: shows a command's output only when it 
 
 scripts/install_deps.sh
 quietly "configuring the release build" cmake --preset release
-quietly "building (a few minutes the first time)" cmake --build --preset release --target tessera
+quietly "building: 5 to 15 minutes the first time (to watch: tail -f build/demo/step.log)" cmake --build --preset release --target tessera
 ln -sfn release/tessera build/tessera
 scripts/fetch_models.sh smollm2
 

@@ -2,7 +2,8 @@
 # Everything that must hold: installs what is needed, builds, and runs every test; quick steps first. Goes on after a
 # failure and ends with a line `N passed, N failed` that counts single cases; exit status 1 when one failed.
 #
-#   test.sh          both builds: release, and dev with the address and undefined-behaviour sanitizers
+#   test.sh          both builds: release, and dev with the address and undefined-behaviour sanitizers; where clang-19 is
+#                    installed also a minute of fuzzing
 #   test.sh --quick  the release build only
 #
 # Logs of every step lie in build/test-logs.
@@ -114,6 +115,10 @@ for preset in "${presets[@]}"; do
         check "docs/flags.md is what the flag table says" flags_page_is_current
     fi
 done
+
+if [ ${#presets[@]} -gt 1 ] && command -v clang++-19 >/dev/null; then
+    check "fuzzing: 60 s over four targets" scripts/fuzz.sh 60
+fi
 
 printf 'total time %d min %02d s\n' $((SECONDS / 60)) $((SECONDS % 60))
 skipped=

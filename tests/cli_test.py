@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,21 @@ def golden(name):
 
 def comma(ids):
     return ",".join(map(str, ids))
+
+
+def with_metadata(path, numbers):
+    """The bytes of a GGUF file with float keys added in front of its own."""
+    data = pathlib.Path(path).read_bytes()
+    n_keys = struct.unpack_from("<Q", data, 16)[0]
+
+    def text(s):
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    added = b"".join(text(key) + struct.pack("<If", 6, value) for key, value in numbers.items())
+    # One more key fills up to the alignment, so that the tensors' offsets stay right.
+    added += text("test.fill") + struct.pack("<I", 8)
+    added += text("x" * (-(len(added) + 8) % 32))
+    return data[:16] + struct.pack("<Q", n_keys + len(numbers) + 1) + added + data[24:]
 
 
 class Tokenize(CliTest):
@@ -297,6 +313,34 @@ class Run(CliTest):
         self.assertEqual((found["stop"], found["stop_word"]), ("word", word))
         self.assertEqual(found["text"], text[:text.index(word)])
 
+    def test_sampling_settings_are_reported_and_obeyed(self):
+        args = ["run", "-m", LLAMA, "-p", "hello", "-no-cnv", "-n", "8", "--json"]
+        settings = self.good_json(*args, "--seed", "1")["generation_settings"]
+        self.assertEqual(settings["samplers"], ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p",
+                                                "xtc", "temperature"])
+        self.assertEqual((settings["top_k"], settings["repeat_penalty"]), (40, 1.0))
+        found = self.good_json(*args, "-l", "65+1000", "--samplers", "top-k", "--top-k", "1", "--temp", "9")
+        self.assertEqual(found["tokens"], [65] * 8)  # without its step the temperature has no effect
+        self.assertEqual(found["generation_settings"]["logit_bias"], [[65, 1000.0]])
+        found = self.good_json(*args, "--logit-bias", "65+1000", "--frequency-penalty", "2000", "--temp", "0")
+        self.assertEqual(len(set(found["tokens"])), 8)
+        self.bad(1, "--logit-bias: there is no token 99999", *args, "-l", "99999+1")
+        self.bad(1, "--sampling-seq: 'q' is no sampling step", *args, "--sampling-seq", "kqt")
+
+    def test_a_models_recommended_settings_come_before_the_defaults(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, "m.gguf")
+            model.write_bytes(with_metadata(LLAMA, {"general.sampling.temp": 0.0, "general.sampling.top_k": 7.0,
+                                                    "general.sampling.top_p": 7.0}))
+            args = ["run", "-m", model, "-p", "hello", "-no-cnv", "-n", "8", "--json", "--top-k", "40"]
+            done = run(*args)
+            self.assertIn(b"general.sampling.top_p is left out: top_p is 7", done.stderr)
+            found = json.loads(done.stdout)
+            settings = found["generation_settings"]
+            self.assertEqual((settings["temperature"], settings["top_k"]), (0, 40))
+            self.assertEqual(found["tokens"], self.good_json(*args, "--temp", "0")["tokens"])
+            self.assertEqual(self.good_json(*args, "--temp", "0.5")["generation_settings"]["temperature"], 0.5)
+
     def test_two_devices_give_the_same_answer(self):
         answers = {self.good("run", "-m", LLAMA, "-p", "hello", *self.GREEDY, "--cuts", "2", *flags)
                    for flags in ([], ["--device", "cpu:0,cpu:1"], ["--device", "cpu:0,cpu:1", "-sm", "tensor"],
@@ -331,11 +375,11 @@ class Run(CliTest):
 
     def test_ctrl_c_ends_a_generation_cleanly(self):
         status, out, message = self.interrupted()
-        self.assertEqual(status, 0, message)
+        self.assertEqual(status, 130, message)   # so that a script does not go on with half an answer
         self.assertEqual(out[-1:], b"\n")
         self.assertIn("ended by: cancelled", message)
         status, out, message = self.interrupted("--json", streams=False)
-        self.assertEqual(status, 0, message)
+        self.assertEqual(status, 130, message)
         self.assertEqual(json.loads(out)["stop"], "cancelled")
 
     def test_what_cannot_be_written_is_an_error(self):

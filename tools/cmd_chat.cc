@@ -1,52 +1,75 @@
 // `tessera chat`: a conversation in the terminal, or from a pipe one message per line. What the context holds of the
 // conversation is not read again.
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
-#include <iostream>
 #include <string>
+#include <string_view>
 
 #include "commands.h"
 #include "common.h"
 #include "generation.h"
+#include "line_reader.h"
 #include "report.h"
 #include "runtime/context.h"
 
 namespace tessera {
 namespace {
 
+constexpr const char* kHelp =
+    "/clear forgets the conversation; /exit or Ctrl-D ends; Ctrl-C stops an answer; \\ at the end of a line continues it\n";
+
+/// The command that a line is: one word of letters behind a slash. Empty: the line is for the model.
+std::string_view command_of(std::string_view line) {
+  const size_t begin = line.find_first_not_of(" \t");
+  if (begin == std::string_view::npos || line[begin] != '/') {
+    return {};
+  }
+  line = line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin);
+  const bool is_word = line.size() > 1 && std::ranges::all_of(line.substr(1), [](char c) { return c >= 'a' && c <= 'z'; });
+  return is_word ? line : std::string_view();
+}
+
+std::string unknown_command(std::string_view command) {
+  return fmt::format("tessera: there is no command {}; /help lists all\n", command);
+}
+
 class Chat {
  public:
-  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template)
+  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template, GenerateOptions options)
       : flags_(flags),
         context_(context),
         chat_template_(std::move(chat_template)),
-        options_(generate_options(flags)),
+        options_(std::move(options)),
         session_(context) {}
 
   Status run() {
     begin();
-    for (std::string line; read_line(line);) {
-      if (line == "/exit") {
+    Status unanswered;
+    LineReader reader("> ");
+    for (std::string line; reader.next(line);) {
+      const std::string_view command = command_of(line);
+      if (command == "/exit" || command == "/quit" || command == "/bye") {
         break;
       }
-      if (line == "/clear") {
+      if (command == "/clear") {
         begin();
         TRY(session_.clear());
-        continue;
+      } else if (!command.empty()) {
+        std::fputs(command == "/help" ? kHelp : unknown_command(command).c_str(), stderr);
+      } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
+        const Status status = answer(line);
+        if (status.code() == ErrorCode::kCacheFull) {  // the conversation is still there, and so is the user
+          std::fputs(("tessera: " + status.message() + "; /clear begins anew\n").c_str(), stderr);
+          conversation_.drop_last();
+          unanswered = status;
+        } else {
+          TRY(status);
+        }
       }
-      if (line.empty()) {
-        continue;
-      }
-      const Status status = answer(line);
-      if (status.code() == ErrorCode::kCacheFull && stdin_is_terminal()) {
-        std::fputs(("tessera: " + status.message() + "; /clear begins anew\n").c_str(), stderr);
-        conversation_.drop_last();
-        continue;
-      }
-      TRY(status);
     }
-    return {};
+    return stdin_is_terminal() ? Status() : unanswered;
   }
 
  private:
@@ -55,13 +78,6 @@ class Chat {
     if (flags_.given("system-prompt")) {
       conversation_.add("system", flags_.get_string("system-prompt"));
     }
-  }
-
-  static bool read_line(std::string& line) {
-    if (stdin_is_terminal()) {
-      std::fputs("\n> ", stderr);
-    }
-    return static_cast<bool>(std::getline(std::cin, line));
   }
 
   Status answer(const std::string& question) {
@@ -77,7 +93,7 @@ class Chat {
     TRY(print("\n"));
     conversation_.add("assistant", generation.text);
     const std::string summary =
-        fmt::format("{}ended by: {}\n", speed_lines(generation.timings), stop_reason_name(generation.stop));
+        fmt::format("{}ended by: {}\n", speed_lines(generation.timings), stop_text(generation.stop));
     std::fwrite(summary.data(), 1, summary.size(), stderr);
     return {};
   }
@@ -93,16 +109,21 @@ class Chat {
 }  // namespace
 
 Status cmd_chat(const ParsedFlags& flags) {
-  const ModelOptions options = model_options(flags);
-  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
+  ModelOptions options = model_options(flags);
+  options.needs_text = true;
+  const Log log = command_log(flags);
+  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
+  if (model->chat_template_source().empty() && !flags.given("chat-template-file")) {
+    log.info("note: the model has no chat template; ChatML is used");
+  }
   ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, *model));
+  ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   if (stdin_is_terminal()) {
-    const std::string head =
-        device_table(*model) + "/clear forgets the conversation, /exit or Ctrl-D ends, Ctrl-C stops an answer\n";
+    const std::string head = device_table(*model) + placement_line(*model) + kHelp;
     std::fwrite(head.data(), 1, head.size(), stderr);
   }
-  return Chat(flags, *context, std::move(chat_template)).run();
+  return Chat(flags, *context, std::move(chat_template), std::move(generation_options)).run();
 }
 
 }  // namespace tessera

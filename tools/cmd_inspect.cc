@@ -120,7 +120,7 @@ std::string inspect_text(const GgufFile& file, bool each_tensor) {
                                  file.version(), file.n_shards(), file.n_shards() == 1 ? "" : "s", file.file_bytes(),
                                  file.tensors().size(), n_parameters(file));
   for (const MetaValue& value : file.metadata().entries()) {
-    text += fmt::format("{} ({}) = {}\n", value.key, value.type_text(), value_text(value));
+    text += fmt::format("{} ({}) = {}\n", escape(value.key), value.type_text(), value_text(value));
   }
   return text + "\n" + tensor_table(file, each_tensor);
 }

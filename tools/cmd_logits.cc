@@ -62,8 +62,8 @@ Result<std::vector<int32_t>> read_ids(const std::string& path) {
     }
     uint64_t value = 0;
     const size_t begin = i;
-    for (; i < text.size() && text[i] >= '0' && text[i] <= '9' && i - begin < 10; ++i) {
-      value = value * 10 + static_cast<uint64_t>(text[i] - '0');
+    for (; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) {
+      value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(text[i] - '0'), uint64_t{INT32_MAX} + 1);
     }
     if (i == begin || value > INT32_MAX) {
       return Status(ErrorCode::kInvalidArgument,
@@ -157,6 +157,7 @@ class LogitsRun {
     const bool sized = flags_.given("ctx-size");
     options.context.n_seq_max = static_cast<int32_t>(sequences_.size());
     options.context.n_ctx = sized ? options.context.n_ctx : longest();
+    options.needs_text = std::ranges::any_of(sequences_, [](const Sequence& s) { return s.source == "text"; });
     ASSIGN_OR_RETURN(model_, load_model(options, command_log(flags_)));
     for (Sequence& sequence : sequences_) {
       if (sequence.source == "text") {

@@ -70,6 +70,9 @@ class Perplexity {
     const auto n = static_cast<double>(n_scored_);
     const double mean = sum_ / n;
     const double variance = std::max(squares_ / n - mean * mean, 0.0);
+    if (!std::isfinite(mean)) {
+      return {ErrorCode::kInvalidData, "the model's logits are no numbers; the file is damaged, or its type overflows"};
+    }
     const double perplexity = std::exp(mean);
     const double error = n_scored_ > 1 ? std::sqrt(variance / (n - 1)) * perplexity : 0;  // of the mean, as a factor
     if (!json_) {
@@ -98,7 +101,8 @@ class Perplexity {
 
 Status cmd_perplexity(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const std::string text, read_input(flags.get_string("file")));
-  const ModelOptions options = model_options(flags);
+  ModelOptions options = model_options(flags);
+  options.needs_text = true;
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
   const std::vector<int32_t> tokens = model->tokenizer().encode(text, {.parse_special = false, .add_special = true});
   if (std::cmp_less(tokens.size(), options.context.n_ctx)) {

@@ -9,6 +9,7 @@
 #include "generation.h"
 #include "report.h"
 #include "runtime/context.h"
+#include "sampling_flags.h"
 
 namespace tessera {
 namespace {
@@ -26,9 +27,14 @@ Result<std::string> read_prompt(const ParsedFlags& flags) {
   return text;
 }
 
-Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model& model, const std::string& text) {
+Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model& model, const std::string& text,
+                                           const Log& log) {
   const bool has_template = !model.chat_template_source().empty() || flags.given("chat-template-file");
   const bool conversation = flags.given("conversation") ? flags.get_bool("conversation") : has_template;
+  if (!has_template) {
+    log.info(conversation ? "note: the model has no chat template; ChatML is used"
+                          : "note: the model has no chat template; the prompt is continued as plain text");
+  }
   if (!conversation) {
     if (flags.given("system-prompt")) {
       return Status(ErrorCode::kInvalidArgument,
@@ -45,13 +51,15 @@ Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model
   return messages.encode(chat_template, model.tokenizer());
 }
 
-std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const Generation& generation) {
+std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                        const Generation& generation) {
   Json report = {{"text", generation.text},
                  {"tokens", generation.tokens},
                  {"prompt_tokens", prompt},
                  {"stop", stop_reason_name(generation.stop)},
                  {"stop_word", generation.stop_word},
                  {"seed", generation.seed},
+                 {"generation_settings", Json::parse(sampler_options_json(options.sampler))},
                  {"timings", Json::parse(timings_json(generation.timings))},
                  {"load_ms", model.summary().load_ms},
                  {"placement", Json::parse(placement_json(model))},
@@ -74,10 +82,16 @@ Status check_run(const ParsedFlags& flags) {
 Status cmd_run(const ParsedFlags& flags) {
   const bool json = flags.get_bool("json");
   ASSIGN_OR_RETURN(const std::string text, read_prompt(flags));
+  if (text.empty()) {
+    return {ErrorCode::kInvalidArgument,
+            "the prompt is empty; give --prompt TEXT, --file FILE, or text on standard input"};
+  }
   const Log log = command_log(flags);
-  const ModelOptions options = model_options(flags);
+  ModelOptions options = model_options(flags);
+  options.needs_text = true;
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text, log));
+  ASSIGN_OR_RETURN(const GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
 
   const InterruptGuard guard;
@@ -89,15 +103,20 @@ Status cmd_run(const ParsedFlags& flags) {
     hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
   }
   Session session(*context);
-  ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generate_options(flags), hooks));
+  ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generation_options, hooks));
   TRY(printed);
   if (json) {
-    return print(report_json(*model, prompt, generation));
+    TRY(print(report_json(*model, prompt, generation_options, generation)));
+  } else {
+    TRY(print("\n"));
+    const std::string summary =
+        fmt::format("\n{}ended by: {}; seed {}\n\n{}{}", speed_lines(generation.timings),
+                    stop_text(generation.stop), generation.seed, device_table(*model), placement_line(*model));
+    std::fwrite(summary.data(), 1, summary.size(), stderr);
   }
-  TRY(print("\n"));
-  const std::string summary = fmt::format("\n{}ended by: {}\n{}", speed_lines(generation.timings),
-                                          stop_reason_name(generation.stop), device_table(*model));
-  std::fwrite(summary.data(), 1, summary.size(), stderr);
+  if (generation.stop == StopReason::kCancelled) {
+    return {ErrorCode::kCancelled, "interrupted"};
+  }
   return {};
 }
 

@@ -144,8 +144,8 @@ bool stderr_is_terminal() {
   return isatty(STDERR_FILENO) != 0;
 }
 
-std::string quote(std::string_view text) {
-  std::string result = "'";
+std::string escape(std::string_view text) {
+  std::string result;
   for (const char c : text) {
     if (c == '\n') {
       result += "\\n";
@@ -160,7 +160,11 @@ std::string quote(std::string_view text) {
       result += c;
     }
   }
-  return result + "'";
+  return result;
+}
+
+std::string quote(std::string_view text) {
+  return "'" + escape(text) + "'";
 }
 
 std::string hex_bytes(std::string_view bytes) {

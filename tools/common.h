@@ -40,7 +40,10 @@ Status print_exactly(std::string_view text);
 bool stdin_is_terminal();
 bool stderr_is_terminal();
 
-/// The text in single quotes with control characters, quotes and backslashes escaped; UTF-8 stays.
+/// Control characters, quotes and backslashes escaped, so that a file's text does nothing to a terminal; UTF-8 stays.
+std::string escape(std::string_view text);
+
+/// escape() in single quotes.
 std::string quote(std::string_view text);
 
 /// Lower-case hexadecimal digits of bytes.

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "sampling_flags.h"
+
 namespace tessera {
 namespace {
 
@@ -30,7 +32,7 @@ double per_token(int64_t n, double ms) {
 
 }  // namespace
 
-GenerateOptions generate_options(const ParsedFlags& flags) {
+Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& model) {
   GenerateOptions options;
   options.max_tokens = flags.get_int("predict");
   options.ignore_eos = flags.get_bool("ignore-eos");
@@ -39,12 +41,14 @@ GenerateOptions generate_options(const ParsedFlags& flags) {
       options.stop_words.push_back(use.text);
     }
   }
-  options.sampler.temperature = static_cast<float>(flags.get_float("temp"));
-  options.sampler.top_k = static_cast<int32_t>(flags.get_int("top-k"));
-  options.sampler.top_p = static_cast<float>(flags.get_float("top-p"));
-  options.sampler.min_p = static_cast<float>(flags.get_float("min-p"));
-  const int64_t seed = flags.get_int("seed");
-  options.sampler.seed = seed < 0 ? kRandomSeed : static_cast<uint64_t>(seed);
+  ASSIGN_OR_RETURN(options.sampler, sampler_options(flags, model.recommended_sampling()));
+  const int32_t n_vocab = model.tokenizer().n_vocab();
+  for (const LogitBias& b : options.sampler.logit_bias) {
+    if (b.id >= n_vocab) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("--logit-bias: there is no token {}; the vocabulary has {}", b.id, n_vocab));
+    }
+  }
   return options;
 }
 
@@ -67,26 +71,38 @@ InterruptGuard::InterruptGuard() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGINT, nullptr, &before_);
+  if (before_.sa_handler != SIG_IGN) {  // as after nohup: whoever started us wants no interruption
+    sigaction(SIGINT, &action, nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
-  struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
-  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGINT, &before_, nullptr);
 }
 
 const std::atomic<bool>& InterruptGuard::interrupted() const {
   return g_interrupted;
 }
 
+std::string stop_text(StopReason reason) {
+  switch (reason) {
+    case StopReason::kLimit: return "limit (--predict)";
+    case StopReason::kContextFull: return "context_full (--ctx-size)";
+    case StopReason::kWord: return "word (--stop)";
+    default: return std::string(stop_reason_name(reason));
+  }
+}
+
 std::string speed_lines(const GenerateTimings& t) {
+  // The first token comes from the prompt's logits: its time is the prompt's.
+  const std::string speed =
+      t.predicted_n > 1 ? fmt::format("{:8.1f}", per_second(t.predicted_n - 1, t.predicted_ms)) : "       -";
   const std::string cached = t.cache_n > 0 ? fmt::format(", {} more from the cache", t.cache_n) : std::string();
   return fmt::format(
       "prompt      {:6} tokens  {:9.1f} ms  {:8.1f} tokens/s{}\ngeneration  {:6} tokens  {:9.1f} ms  "
-      "{:8.1f} tokens/s\n",
-      t.prompt_n, t.prompt_ms, per_second(t.prompt_n, t.prompt_ms), cached, t.predicted_n, t.predicted_ms,
-      per_second(t.predicted_n, t.predicted_ms));
+      "{} tokens/s\n",
+      t.prompt_n, t.prompt_ms, per_second(t.prompt_n, t.prompt_ms), cached, t.predicted_n, t.predicted_ms, speed);
 }
 
 std::string timings_json(const GenerateTimings& t) {

@@ -2,6 +2,7 @@
 // What `run` and `chat` share: sampling flags, the conversation as a template request, Ctrl-C, speeds.
 
 #include <atomic>
+#include <csignal>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,8 +14,9 @@
 
 namespace tessera {
 
-/// Generation options of a command with the flags of "Sampling".
-GenerateOptions generate_options(const ParsedFlags& flags);
+/// Generation options of a command with the flags of "Sampling"; what is not given is as the model's file recommends.
+/// Errors: kInvalidArgument naming the flag. REQUIRES: the model has a tokenizer.
+Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& model);
 
 /// A conversation so far, oldest message first.
 class Conversation {
@@ -42,7 +44,13 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   [[nodiscard]] const std::atomic<bool>& interrupted() const;
+
+ private:
+  struct sigaction before_ = {};
 };
+
+/// Why a generation ended, with the flag that decides it.
+std::string stop_text(StopReason reason);
 
 /// Tokens and speed of prompt and generation, two lines.
 std::string speed_lines(const GenerateTimings& timings);

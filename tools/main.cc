@@ -1,7 +1,8 @@
 // The program `tessera`: finds the command, prints its help or runs it, and turns failures into one sentence on
-// standard error with exit status 1, or 2 where the command line itself is wrong.
+// standard error with exit status 1, 2 where the command line itself is wrong, or 130 after Ctrl-C.
 
 #include <cstdio>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
+constexpr int kInterrupted = 130;  // what a shell reports for Ctrl-C
 
 struct CommandEntry {
   std::string_view name;
@@ -83,7 +85,7 @@ int run_program(std::span<const char* const> args) {
       return fail(usage, kUsage);
     }
     const Status status = entry.run(*flags);
-    return status.ok() ? 0 : fail(status, kFailed);
+    return status.ok() ? 0 : fail(status, status.code() == ErrorCode::kCancelled ? kInterrupted : kFailed);
   }
   return fail({ErrorCode::kInternal, "the command " + std::string(flags->command().name) + " has no code"}, kFailed);
 }
@@ -92,5 +94,10 @@ int run_program(std::span<const char* const> args) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  return tessera::run_program({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
+  try {
+    return tessera::run_program({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
+  } catch (const std::bad_alloc&) {
+    std::fputs("tessera: no memory is left\n", stderr);
+    return tessera::kFailed;
+  }
 }

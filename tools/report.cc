@@ -48,6 +48,12 @@ std::string stats_json(const Context& context) {
       .dump();
 }
 
+std::string placement_line(const Model& model) {
+  const ModelSummary& s = model.summary();
+  return fmt::format("split {}, {} cut{}, kernels {} ({})\n", s.split_mode, s.n_cuts, s.n_cuts == 1 ? "" : "s",
+                     s.kernel_class, s.cpu_isa);
+}
+
 std::string device_table(const Model& model) {
   const auto mib = [](uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
   std::vector<std::vector<std::string>> rows = {

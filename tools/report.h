@@ -21,6 +21,9 @@ std::string devices_json(const Model& model);
 /// "n_layers_ffn_cut", "n_cuts"}
 std::string stats_json(const Context& context);
 
+/// One line for people: split mode, cuts, kernels. Equal cuts and kernels give equal bits.
+std::string placement_line(const Model& model);
+
 /// One line per device: weights, KV, scratch, budget in MiB, tiles.
 std::string device_table(const Model& model);
 

@@ -1,10 +1,12 @@
 #include "base/files.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <memory>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -32,6 +34,10 @@ Status system_error(std::string_view what, const std::string& path, int error) {
   return {code_of(error), fmt::format("cannot {} '{}': {}", what, path, reason(error))};
 }
 
+int64_t modified_ns(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 }  // namespace
 
 MappedFile::~MappedFile() {
@@ -47,6 +53,7 @@ void MappedFile::swap(MappedFile& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(modified_ns_, other.modified_ns_);
   std::swap(fd_, other.fd_);
 }
 
@@ -75,6 +82,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     file.data_ = static_cast<const std::byte*>(data);
     file.size_ = size;
   }
+  file.modified_ns_ = modified_ns(info);
   return file;
 }
 
@@ -102,6 +110,9 @@ Status MappedFile::check_unchanged() const {
   if (fstat(fd_, &info) != 0) {
     return system_error("examine", path_, errno);
   }
+  if (static_cast<uint64_t>(info.st_size) == size_ && modified_ns(info) != modified_ns_) {
+    return {ErrorCode::kIo, fmt::format("'{}' changed while in use: somebody wrote to it", path_)};
+  }
   if (static_cast<uint64_t>(info.st_size) != size_) {
     return {ErrorCode::kIo,
             fmt::format("'{}' changed while in use: it had {} bytes and now has {}", path_, size_, info.st_size)};
@@ -109,7 +120,35 @@ Status MappedFile::check_unchanged() const {
   return {};
 }
 
+namespace {
+
+// What a pipe gives until its writers are gone.
+Result<std::string> read_pipe(const std::string& path, uint64_t max_bytes) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (pipe == nullptr) {
+    return system_error("open", path, errno);
+  }
+  std::string text;
+  std::array<char, 1 << 16> block{};
+  while (const size_t n = std::fread(block.data(), 1, block.size(), pipe.get())) {
+    if (text.size() + n > max_bytes) {
+      return Status(ErrorCode::kDoesNotFit, fmt::format("'{}' gives more than the {} bytes that are read", path, max_bytes));
+    }
+    text.append(block.data(), n);
+  }
+  if (std::ferror(pipe.get()) != 0) {
+    return system_error("read", path, errno);
+  }
+  return text;
+}
+
+}  // namespace
+
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+    return read_pipe(path, max_bytes);
+  }
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
   if (file.size() > max_bytes) {
     return Status(ErrorCode::kDoesNotFit,

@@ -61,10 +61,11 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   uint64_t size_ = 0;
+  int64_t modified_ns_ = 0;
   int fd_ = -1;
 };
 
-/// The whole content of the file at `path`. Errors: those of MappedFile::open, and kDoesNotFit above max_bytes.
+/// The whole content of the file or named pipe at `path`. Errors: those of MappedFile::open, and kDoesNotFit above max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
 
 /// Writes a file front to back and puts it in place only when it is complete: until commit() succeeds, whatever was at

@@ -120,6 +120,9 @@ Status check_range(const FlagRow& row, std::string_view shown, std::string_view 
 template <typename T>
 Status check_number(const FlagRow& row, std::string_view shown, std::string_view text, std::string_view what) {
   const auto value = parse_number<T>(text);
+  if (!value && std::is_unsigned_v<T> && parse_number<int64_t>(text)) {
+    return invalid(fmt::format("flag {}: {} is below {:.0f}", shown, text, std::max(row.min, 0.0)));
+  }
   if (!value || !std::isfinite(static_cast<double>(*value))) {
     const bool digits_only = !text.empty() && text.find_first_not_of("0123456789", text[0] == '-') == text.npos;
     return invalid(
@@ -336,6 +339,11 @@ class FlagParser {
 
   Result<std::string> take_value(const FlagRow& row, std::string_view spelled) {
     const std::string wanted = flags_internal::value_text(row);
+    // `-fa` alone means `-fa on`.
+    const bool may_be_bare = row.placeholder.starts_with("on|") || row.choices.starts_with("on ");
+    if (may_be_bare && (next_ == args_.size() || args_[next_][0] == '-')) {
+      return std::string("on");
+    }
     if (next_ == args_.size()) {
       return invalid(fmt::format("flag {} needs a value: {}", spelled, wanted));
     }
@@ -354,13 +362,24 @@ class FlagParser {
     const size_t n = result_.positional_.size();
     if (n > command.max_positional) {
       return invalid(fmt::format("`{} {}`: unexpected argument {}{}", table_.program, command.name,
-                                 quoted(result_.positional_[command.max_positional]),
-                                 command.max_positional == 0 ? "; a text of several words needs quotes" : ""));
+                                 quoted(result_.positional_[command.max_positional]), positional_hint()));
     }
     if (n < command.min_positional) {
       return invalid(fmt::format("`{} {}` needs {}", table_.program, command.name, command.positional));
     }
     return {};
+  }
+
+  // What the unexpected argument may have been meant for.
+  std::string positional_hint() const {
+    for (const FlagRow& row : table_.flags) {
+      if (row.required && flags_internal::belongs_to(row, result_.command_->name) && !result_.given(row.name)) {
+        return fmt::format("; did you mean {} {}?", row.shorts.empty() ? fmt::format("--{}", row.name) : row.shorts,
+                           quoted(result_.positional_.back()));
+      }
+    }
+    const bool takes_text = result_.command_->max_positional > 0 || find_flag(table_, result_.command_->name, "--prompt");
+    return takes_text ? "; a text of several words needs quotes" : "";
   }
 
   Status check_required() const {

@@ -3,8 +3,10 @@
 //
 // A device knows no weight, no layer, no request. It gives out address ranges that grow and shrink (MemoryRange) and
 // queues on which commands run in order. Submitting never blocks and never fails by itself: the first command that
-// fails poisons its queue, later commands on it are skipped, and the failure is what synchronize() returns. Queues run
-// independently of each other; the only order between two queues is an Event that one records and the other waits for.
+// fails poisons its queue for good, later commands on it are skipped, and the failure is what synchronize() returns.
+// Queues run independently of each other; the only order between two queues is an Event that one records and the other
+// waits for. Failure travels with events: one recorded after the first failed command carries that failure to whoever
+// waits for it, one recorded before carries none.
 //
 // Threads: one thread submits to a given queue at a time (the model's loop thread); synchronize() and Event::wait() may
 // be called from any thread. Devices outlive everything made from them.
@@ -28,13 +30,15 @@ struct LaunchSizes {
 };
 
 /// A kernel of some backend. `backend` is that backend's private launch context (for the CPU: CpuLaunch); `args` is the
-/// op's argument struct from kernels/ops/. The kernel reads `args` only while it runs.
+/// op's argument struct from kernels/ops/. The kernel reads `args` only while it runs. It cannot fail: what could go
+/// wrong is checked when commands are made; a failure is the device's (a lost card, a fault planted by `faulty`).
 using KernelFn = void (*)(void* backend, const void* args, const LaunchSizes& sizes);
 
 /// How many rows a row-wise copy moves: fixed, or one per token, output or sequence of the batch.
 enum class RowCount : uint8_t { kFixed, kTokens, kOutputs, kSeqs };
 
-/// A rectangle of bytes to copy. Row pitches and widths in bytes.
+/// A rectangle of bytes to copy. Row pitches and widths in bytes. The queue of the device that owns `dst` (of `src`,
+/// when `dst` is the host's) runs it; the other side may be any device's memory or the host's.
 struct CopyArgs {
   void* dst = nullptr;
   const void* src = nullptr;
@@ -62,9 +66,12 @@ class Event {
   class State {
    public:
     virtual ~State() = default;
+    /// A poisoned or abandoned queue passes its points too, without running what lies before them.
     virtual bool passed() const = 0;
-    /// Blocks until the point is passed or its queue is poisoned.
+    /// Blocks until the point is passed.
     virtual void wait() const = 0;
+    /// Why the queue had failed when it came to this point; ok if it had not. REQUIRES: passed().
+    virtual const Status& failure() const = 0;
   };
 
   Event() = default;
@@ -93,8 +100,8 @@ class Queue {
   /// Runs `fn` on a host thread in queue order; a failure it returns poisons the queue.
   virtual void submit_host(std::function<Status()> fn) = 0;
 
-  /// Nothing submitted later starts before `event` (of any queue of any device) has passed. If the event's queue is
-  /// poisoned, so is this one.
+  /// Nothing submitted later starts before `event` (of any queue of any device) has passed. If the event carries a
+  /// failure, this queue is poisoned with it.
   virtual void wait(const Event& event) = 0;
 
   /// The point after everything submitted so far.
@@ -105,8 +112,9 @@ class Queue {
 };
 
 /// A range of a device's address space whose first `committed` bytes are backed by memory and counted against the
-/// budget. The address never changes. Freed with the object. REQUIRES for shrinking and destruction: no queued command
-/// still uses the bytes.
+/// budget. For kernels and copies of this device; the host reads and writes it directly only where the device's kernel
+/// table packs weights in place (cpu). The address never changes. Freed with the object. REQUIRES for shrinking and
+/// destruction: no queued command still uses the bytes.
 class MemoryRange {
  public:
   virtual ~MemoryRange() = default;
@@ -123,7 +131,7 @@ struct DeviceInfo {
   std::string name;                 // "cpu:0", as given to --device
   std::string description;          // processor or card, for people
   std::string kernel_class;         // numeric class: devices with equal strings compute equal bits, e.g. "cpu-fast"
-  uint64_t unit_bytes = 64 * 1024;  // grid of its pools
+  uint64_t unit_bytes = 64 * 1024;  // tiles start on multiples of this
   int n_threads = 0;                // CPU devices: size of the team
   bool computes = true;             // false: memory only ("host")
 };

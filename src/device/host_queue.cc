@@ -43,8 +43,7 @@ void HostQueue::submit_host(std::function<Status()> fn) {
 }
 
 void HostQueue::wait(const Event& event) {
-  const auto* host_event = dynamic_cast<const HostEvent*>(event.state().get());
-  const bool passed_well = event.passed() && (host_event == nullptr || host_event->failure().ok());
+  const bool passed_well = event.passed() && (event.state() == nullptr || event.state()->failure().ok());
   if (!passed_well) {
     push(Await{event});
   }
@@ -106,6 +105,7 @@ void HostQueue::process(const Await& item) {
   if (event == nullptr) {
     if (failure_.ok()) {
       item.event.wait();
+      failure_ = item.event.state()->failure();
     }
     return;
   }

@@ -2,9 +2,7 @@
 // A queue served by one thread of this process. It knows order, events and poison; what a command list does is its
 // owner's matter (run on a team of CPU threads, or only counted). Base of the cpu and null devices.
 //
-// Failure travels with events: an event recorded after the first failed command carries that failure, and a queue that
-// waits for the event fails with it, so that an error reaches every queue which depends on it and no other. An event
-// recorded before the failure has passed in good order and carries none.
+// An error so reaches every queue which depends on the failed one, through the events it waits for, and no other.
 //
 // Destruction abandons: the command that runs is finished, what comes after it is skipped as if the queue had failed
 // with kCancelled, so nobody who waits for one of its events hangs.
@@ -35,8 +33,7 @@ class HostEvent : public Event::State {
   bool wait_for(SpinBudget& spin, std::chrono::nanoseconds timeout) const {
     return counter_.wait_past(0, spin, timeout) != 0;
   }
-  /// Why the queue had failed when it came to this point; ok if it had not. REQUIRES: passed().
-  [[nodiscard]] const Status& failure() const { return failure_; }
+  [[nodiscard]] const Status& failure() const override { return failure_; }
 
   /// Marks the point as passed. Called once, by the queue.
   void pass(Status failure) {

@@ -23,7 +23,7 @@ struct DeviceSpec {
 };
 
 /// Largest number of logical devices in one list.
-inline constexpr size_t kMaxDevices = 64;
+inline constexpr size_t kMaxDevices = 16;
 
 /// Parses the elements of --device; an empty list means cpu:0.
 /// Errors: kUnsupported for a backend that this build lacks (names those it has); kInvalidArgument for a malformed name

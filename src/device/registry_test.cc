@@ -41,7 +41,7 @@ TEST(Registry, RefusesWhatIsNoDevice) {
         {{"cpu:1000"}, ErrorCode::kInvalidArgument, "'1000' is no index"},
         {{"cpu:99999999999999999999"}, ErrorCode::kInvalidArgument, "is no index"},
         {{"cpu:0", "none"}, ErrorCode::kInvalidArgument, "beside other devices"},
-        {Names(65, "cpu"), ErrorCode::kInvalidArgument, "at most 64"}}) {
+        {Names(17, "cpu"), ErrorCode::kInvalidArgument, "at most 16"}}) {
     const auto specs = parse_device_names(names);
     ASSERT_FALSE(specs.ok()) << testing::PrintToString(names);
     EXPECT_EQ(specs.status().code(), code);

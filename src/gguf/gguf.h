@@ -6,9 +6,9 @@
 // its counts claim; nothing is allocated beyond the file's size + 64 MiB. Metadata, names and data are views into the
 // mapping, valid as long as the GgufFile (moving it keeps them valid). Immutable, callable from any thread.
 //
-// Format: the GGUF specification and gguf-facts 1.1–1.3. A failure is one sentence that names the file and the key or
-// tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version, byte
-// order or tensor type), kInvalidArgument (not the first of split files).
+// Format: the GGUF specification and docs/gguf-facts.md 1.1–1.3. A failure is one sentence that names the file and the
+// key or tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version,
+// byte order or tensor type), kInvalidArgument (not the first of split files).
 
 #include <array>
 #include <cstddef>

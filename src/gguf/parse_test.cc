@@ -1,5 +1,5 @@
-// One test per check of the reader (gguf-facts 1.2 and the reports about files): each is refused with one sentence that
-// names the key or tensor.
+// One test per check of the reader (docs/gguf-facts.md 1.2 and the reports about files): each is refused with one
+// sentence that names the key or tensor.
 
 #include "gguf/parse.h"
 

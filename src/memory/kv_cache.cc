@@ -10,9 +10,6 @@
 namespace tessera {
 namespace {
 
-// Slots are int32: page * kPageTokens + place.
-constexpr int64_t kMaxPages = std::numeric_limits<int32_t>::max() / kPageTokens;
-
 int64_t pages_for(int64_t n_positions) {
   return (n_positions + kPageTokens - 1) / kPageTokens;
 }

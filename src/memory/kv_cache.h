@@ -13,6 +13,7 @@
 // Not thread-safe: owned by the model's loop thread.
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct KvCacheConfig {
   int64_t n_ctx = 0;        // positions one sequence may have
   int64_t quota_pages = 0;  // pages of a class that one sequence may hold ("separate" caches); 0: no quota
 };
+
+/// Most pages of a class: slots are int32, page * kPageTokens + place.
+inline constexpr int64_t kMaxPages = std::numeric_limits<int32_t>::max() / kPageTokens;
 
 /// One token of a batch: the next position of its sequence.
 struct KvToken {

@@ -18,8 +18,9 @@ std::vector<AttentionShape> read_attention_shapes(ModelReader& reader) {
     }
     shapes[l].n_head = n_head[l];
     shapes[l].n_kv_head = n_kv_head[l];
-    shapes[l].k_dim = reader.integer("attention.key_length", reader.n_embd() / n_head[l]);
-    shapes[l].v_dim = reader.integer("attention.value_length", reader.n_embd() / n_head[l]);
+    // Heads are equally wide in all layers, however many a layer has: the first one's width is the default.
+    shapes[l].k_dim = reader.integer("attention.key_length", reader.n_embd() / n_head[0]);
+    shapes[l].v_dim = reader.integer("attention.value_length", reader.n_embd() / n_head[0]);
     if (shapes[l].k_dim < 1 || shapes[l].v_dim < 1 || shapes[l].k_dim > 4096 || shapes[l].v_dim > 4096) {
       reader.fail(ErrorCode::kInvalidData,
                   fmt::format("layer {} has heads of {} and {} elements", l, shapes[l].k_dim, shapes[l].v_dim));

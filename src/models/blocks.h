@@ -2,7 +2,7 @@
 // Blocks that several architectures share: loading and writing of attention and gated feed-forward layers.
 //
 // An architecture file decides norms, residuals, windows and scales; these functions only save it from spelling out
-// names and cut rules that are the same everywhere. Tensor names: gguf-facts 2.3.
+// names and cut rules that are the same everywhere. Tensor names: docs/gguf-facts.md 2.3.
 
 #include <cstdint>
 #include <string>

@@ -8,7 +8,8 @@ namespace tessera {
 namespace {
 
 // 1 for window layers. The file's pattern is a bool per layer, or the distance between full layers, or absent.
-std::vector<bool> window_layers(ModelReader& reader, const GemmaRule& rule) {
+// Without a window every layer is a full one, its rope included.
+std::vector<bool> window_layers(ModelReader& reader, const GemmaRule& rule, int64_t window) {
   const auto n_layer = static_cast<size_t>(reader.n_layer());
   std::vector<bool> windowed(n_layer);
   const auto by_distance = [&](int64_t distance) {
@@ -23,6 +24,9 @@ std::vector<bool> window_layers(ModelReader& reader, const GemmaRule& rule) {
   } else {
     by_distance(reader.integer("attention.sliding_window_pattern", rule.pattern));
   }
+  if (window == 0) {
+    windowed.assign(n_layer, false);
+  }
   return windowed;
 }
 
@@ -34,7 +38,7 @@ Result<ModelDefinition> build_gemma(const GgufFile& file, const GemmaRule& rule)
   read_ffn_sizes(reader);
   const float eps = reader.number("attention.layer_norm_rms_epsilon");
   const int64_t window = reader.integer("attention.sliding_window", rule.default_window);
-  const std::vector<bool> windowed = window_layers(reader, rule);
+  const std::vector<bool> windowed = window_layers(reader, rule, window);
   const float attention_cap = rule.softcaps ? reader.number("attn_logit_softcapping", 50) : 0;
   const float final_cap = reader.number("final_logit_softcapping", rule.softcaps ? 30.0F : 0.0F);
   const TensorIndex embedding = reader.embedding();
@@ -61,9 +65,9 @@ Result<ModelDefinition> build_gemma(const GgufFile& file, const GemmaRule& rule)
     attention.push_back(load_attention(reader, l, shapes[static_cast<size_t>(l)], options));
     ffn.push_back(load_ffn(reader, l, options));
   }
+  const float given_scale = reader.number("attention.scale", 0);
   TRY(reader.finish());
 
-  const float given_scale = reader.number("attention.scale", 0);
   const int64_t scaled_width =
       rule.wide_query_n_layer == reader.n_layer() ? reader.n_embd() / first.n_head : first.k_dim;
   AttentionRule attention_rule;

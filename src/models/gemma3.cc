@@ -1,5 +1,5 @@
 // gemma3: five window layers to one full layer with rope bases of their own, a norm on each query and key head; 27B
-// (62 layers) scales queries by n_embd / n_head. Facts: gguf-facts 2.6.
+// (62 layers) scales queries by n_embd / n_head. Facts: docs/gguf-facts.md 2.6.
 
 #include "models/gemma.h"
 

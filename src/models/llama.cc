@@ -1,5 +1,5 @@
 // llama: also Llama 2/3, Mistral, SmolLM2 and their kin. Rope over adjacent pairs; optional biases, rope_freqs and
-// attention.scale. Facts: gguf-facts 2.4, 2.6.
+// attention.scale. Facts: docs/gguf-facts.md 2.4, 2.6.
 
 #include "models/plain_transformer.h"
 

@@ -59,7 +59,12 @@ int64_t ModelReader::integer(std::string_view key, int64_t fallback) {
 }
 
 float ModelReader::number(std::string_view key) {
-  return take(file_.metadata().get_f32(full_key(key)), 0.0F);
+  const float value = take(file_.metadata().get_f32(full_key(key)), 0.0F);
+  if (!std::isfinite(value) || value < 0) {
+    fail(ErrorCode::kInvalidData, fmt::format("{} is {}; it must be a number of 0 or more", full_key(key), value));
+    return 0;
+  }
+  return value;
 }
 
 float ModelReader::number(std::string_view key, float fallback) {
@@ -238,6 +243,10 @@ RopeParams ModelReader::rope_params(int64_t head_dim) {
   }
   params.original_context = integer("rope.scaling.original_context_length", integer("context_length", 0));
   params.attn_factor = number("rope.scaling.attn_factor", 1);
+  const int32_t factors = source("rope_freqs.weight", false);
+  if (factors >= 0) {
+    params.freq_factors = values(factors);
+  }
   const Status sound = check_rope(params);
   if (!sound.ok()) {
     fail(sound.code(), sound.message());
@@ -248,17 +257,8 @@ RopeParams ModelReader::rope_params(int64_t head_dim) {
   if (params.n_rot > head_dim) {
     fail(ErrorCode::kInvalidData,
          fmt::format("{} is {}, more than a head's {}", full_key("rope.dimension_count"), params.n_rot, head_dim));
+    params = RopeParams{};
     params.n_rot = 2;
-  }
-  const int32_t factors = source("rope_freqs.weight", false);
-  if (factors >= 0) {
-    const TensorInfo& info = file_.tensors()[static_cast<size_t>(factors)];
-    if (info.n_elems != static_cast<uint64_t>(params.n_rot / 2) || info.dims[0] != info.n_elems) {
-      fail(ErrorCode::kInvalidData,
-           fmt::format("tensor {} has {} elements, wanted {}", info.name, info.n_elems, params.n_rot / 2));
-    } else {
-      params.freq_factors = values(factors);
-    }
   }
   return params;
 }

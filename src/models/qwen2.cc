@@ -1,4 +1,4 @@
-// qwen2: the plain transformer with rope over halves and biases on q, k and v. Facts: gguf-facts 2.4, 2.6.
+// qwen2: the plain transformer with rope over halves and biases on q, k and v. Facts: docs/gguf-facts.md 2.4, 2.6.
 
 #include "models/plain_transformer.h"
 

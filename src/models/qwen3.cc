@@ -1,5 +1,5 @@
 // qwen3: rope over halves, an RMS norm on each query and key head, heads wider than n_embd / n_head.
-// Facts: gguf-facts 2.4, 2.6.
+// Facts: docs/gguf-facts.md 2.4, 2.6.
 
 #include "models/plain_transformer.h"
 

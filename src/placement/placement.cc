@@ -23,34 +23,22 @@ int first_device(const Shares& shares, int n_devices) {
   return 0;
 }
 
-// Layers go to devices by the middle of each layer's bytes on the line of all bytes.
-std::vector<int32_t> layer_homes(const TileSet& tiles, const Shares& shares, const PlacementTarget& target) {
-  const size_t n_layer = tiles.attn_cuts.size();
-  std::vector<double> bytes(n_layer + 1, 0);  // the head comes last
-  for (const Tile& tile : tiles.tiles) {
-    bytes[tile.layer < 0 ? n_layer : static_cast<size_t>(tile.layer)] +=
-        static_cast<double>(target.tile_bytes(tile, 0));
-  }
-  const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+// Layers go to devices by the middle of each layer on the line of all layers; the head behind the last.
+std::vector<int32_t> layer_homes(size_t n_layer, const Shares& shares, int n_devices) {
   std::vector<int32_t> homes(n_layer + 1);
-  const int first = first_device(shares, target.n_devices);
-  double before = 0;
-  int device = first;
-  double device_end = shares.of(first, target.n_devices);
-  for (size_t l = 0; l <= n_layer; ++l) {
-    const double middle = total > 0 ? (before + bytes[l] / 2) / total : 0;
-    while (middle > device_end && device + 1 < target.n_devices) {
-      ++device;
-      device_end += shares.of(device, target.n_devices);
+  int device = first_device(shares, n_devices);
+  double device_end = shares.of(device, n_devices);
+  for (size_t l = 0; l < n_layer; ++l) {
+    const double middle = (static_cast<double>(l) + 0.5) / static_cast<double>(n_layer);
+    for (int next = device + 1; next < n_devices && middle > device_end; ++next) {
+      if (shares.of(next, n_devices) > 0) {
+        device = next;
+        device_end += shares.of(next, n_devices);
+      }
     }
-    // A device without a share may be passed over, never chosen.
-    int home = device;
-    while (home > first && shares.of(home, target.n_devices) <= 0) {
-      --home;
-    }
-    homes[l] = home;
-    before += bytes[l];
+    homes[l] = device;
   }
+  homes[n_layer] = device;
   return homes;
 }
 
@@ -156,7 +144,7 @@ Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& sha
   placement.version = version;
   placement.made_by = mode;
   placement.tile_region_bytes.assign(static_cast<size_t>(target.n_devices), 0);
-  const std::vector<int32_t> by_layer = layer_homes(tiles, shares, target);
+  const std::vector<int32_t> by_layer = layer_homes(tiles.attn_cuts.size(), shares, target.n_devices);
   const std::vector<int32_t> by_cut = device_of_cut(shares, target.n_devices, tiles.n_cuts);
   for (const Tile& tile : tiles.tiles) {
     int32_t home = first_device(shares, target.n_devices);

@@ -1,5 +1,5 @@
 #pragma once
-// Placements: which device each tile lives on, and where in its pool.
+// Placements: which device each tile lives on, and where in its tile region (one contiguous range per device).
 //
 // A Placement is an immutable, versioned map. Split modes are nothing but generators of placements; any map is legal,
 // and nothing below this file knows a split mode. Pure: devices are indices 0 .. n_devices - 1 in the order of
@@ -31,8 +31,9 @@ struct Shares {
 /// Checks shares against the devices. Errors: kInvalidArgument (count, negative, all zero), naming --tensor-split.
 Status check_shares(const Shares& shares, int n_devices);
 
-/// Number of cuts for these devices: `requested` if positive, else one per device with a share when shares are even,
-/// else the smallest number <= kMaxCuts that represents them, else kMaxCuts.
+/// Number of cuts for these devices, 1 .. kMaxCuts: `requested` if positive (at most kMaxCuts), else the smallest
+/// number that gives every device with a share at least one cut and represents the shares (even ones: the number of
+/// devices), else kMaxCuts: with more devices than cuts some hold none of a layer.
 int choose_n_cuts(const Shares& shares, int n_devices, int requested);
 
 /// How many of n_cuts each device gets under the tensor generator: largest remainders, ties to the lower device; a zero
@@ -55,12 +56,13 @@ struct PlacementTarget {
   int n_devices = 1;
   /// Bytes of a tile in the layout of a device's kernel class.
   std::function<uint64_t(const Tile& tile, int device)> tile_bytes;
-  /// Grid of a device's pool.
+  /// Grid on which tiles start on a device.
   std::function<uint64_t(int device)> unit_bytes;
 };
 
-/// The placement of a split mode: everything on the first device with a share (none), whole layers in order with the
-/// head behind the last (layer), the cuts of every layer divided over the devices (tensor).
+/// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each device
+/// its share of their number, with the head behind the last (layer); the cuts of every layer divided over the devices
+/// (tensor).
 /// REQUIRES: check_shares() passed.
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
                          uint64_t version);

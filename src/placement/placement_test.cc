@@ -161,9 +161,23 @@ TEST(Placement, LayerModeKeepsLayersWholeAndInOrder) {
     home = placement.home[t];
   }
   EXPECT_TRUE(std::is_sorted(by_layer.begin(), by_layer.end()));
-  const double first = static_cast<double>(placement.tile_region_bytes[0]);
-  const double all = first + static_cast<double>(placement.tile_region_bytes[1]);
-  EXPECT_NEAR(first / all, 0.75, 0.12);  // within one layer
+  EXPECT_EQ(std::ranges::count(by_layer, 0), 6) << "three quarters of eight layers, however large the head is";
+}
+
+TEST(Placement, LayerModeGivesEveryDeviceWithAShareALayer) {
+  const TensorTable table = small_table(9, DType::kF32);
+  const TileSet set = make_tiles(table, 1);
+  for (const Shares& shares : {Shares{}, Shares{{1, 0, 2, 1, 1}}, Shares{{0, 0, 1, 1, 0}}}) {
+    const Placement placement = make_placement(set, SplitMode::kLayer, shares, target_of(table, 5), 1);
+    std::vector<int> n_layers(5, 0);
+    for (size_t t = 0; t < set.tiles.size(); ++t) {
+      n_layers[static_cast<size_t>(placement.home[t])] += set.tiles[t].kind == TileKind::kAttn ? 1 : 0;
+    }
+    for (int d = 0; d < 5; ++d) {
+      EXPECT_NEAR(n_layers[static_cast<size_t>(d)], 9 * shares.of(d, 5), 0.999) << "device " << d;
+      EXPECT_EQ(n_layers[static_cast<size_t>(d)] > 0, shares.of(d, 5) > 0) << "device " << d;
+    }
+  }
 }
 
 TEST(Placement, TensorModeBalancesBytesWithinOneLayersTile) {

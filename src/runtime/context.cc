@@ -68,15 +68,13 @@ class Context::Impl {
     n_outputs_ = 0;
     direct_ = nullptr;
     const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
-    if (pieces.size() > 1) {
-      logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
-    }
+    TRY(make_room_for_logits(pieces.size(), n_wanted));
     try {
       return run_pieces(pieces, lengths, n_wanted);
     } catch (const std::bad_alloc&) {
       // The book of pages may be half written: nothing may use it any more.
       n_outputs_ = 0;
-      dead_ = Status(ErrorCode::kOutOfMemory, "memory ran out in the middle of a batch; make the context again");
+      dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left in the middle of a batch; make the context again");
       return dead_;
     }
   }
@@ -174,6 +172,18 @@ class Context::Impl {
       }
     }
     return {};
+  }
+
+  Status make_room_for_logits(size_t n_pieces, int64_t n_wanted) {
+    try {
+      if (n_pieces > 1) {
+        logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return {ErrorCode::kOutOfMemory,
+              fmt::format("no memory is left on the host for {} rows of logits; lower --batch-size", n_wanted)};
+    }
   }
 
   Status run_pieces(std::span<const std::span<const BatchToken>> pieces, const std::vector<int64_t>& lengths,
@@ -369,8 +379,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   if (state.loop == nullptr) {
     return Status(ErrorCode::kInvalidArgument, "the model was opened for its vocabulary only");
   }
-  ContextOptions full = options;
-  full.n_ctx = full.n_ctx != 0 ? full.n_ctx : std::max<int64_t>(state.definition.info.n_ctx_train, 1);
+  ASSIGN_OR_RETURN(const ContextOptions full, with_context_size(state, options));
   ASSIGN_OR_RETURN(ContextSizes sizes, context_sizes(state, full));
   KvCacheConfig config;
   for (size_t c = 0; c < state.kv_classes.windows.size(); ++c) {
@@ -378,10 +387,17 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   }
   config.n_seq_max = full.n_seq_max;
   config.n_ctx = full.n_ctx;
-  ASSIGN_OR_RETURN(KvCache kv, KvCache::create(std::move(config)));
-  auto impl = std::make_unique<Impl>(std::move(model), full, std::move(sizes), std::move(kv));
-  TRY(impl->on_loop([&] { return impl->open(); }));
-  return std::unique_ptr<Context>(new Context(std::move(impl)));
+  std::unique_ptr<Impl> opened;
+  // On the loop thread from birth to death: an Impl that fails to open gives its bytes back there too.
+  const Status status = state.loop->run([&]() -> Status {
+    ASSIGN_OR_RETURN(KvCache kv, KvCache::create(std::move(config)));
+    auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(kv));
+    TRY(impl->open());
+    opened = std::move(impl);
+    return {};
+  });
+  TRY(status);
+  return std::unique_ptr<Context>(new Context(std::move(opened)));
 }
 
 Status Context::decode(std::span<const BatchToken> batch) {

@@ -3,8 +3,14 @@
 //
 // A sequence is a list of tokens at positions 0 .. length - 1. decode() appends tokens to sequences and leaves logits
 // for the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop
-// thread. A failed call leaves every sequence as it was, except after kDeviceLost and kOutOfMemory in a decode, when
-// the context is dead and says so.
+// thread. A failed call leaves every sequence as it was, with two exceptions: a sequence whose window let go of pages
+// in an earlier micro-batch of the same failed batch is emptied, and the message says so; and after kDeviceLost (any
+// failure on a device's queue), or when the host's memory runs out in the middle of a batch, the context is dead and
+// every later call says so.
+//
+// KV pages and scratch are taken when the context is created: pages for n_seq_max sequences of n_ctx positions (fewer
+// for windows), scratch for one micro-batch of n_ubatch tokens. Nothing on a device grows afterwards; on the
+// host, the logits of a batch of several micro-batches do.
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +31,7 @@ struct BatchToken {
 /// What lowering made of the placement, for people and tests.
 struct ContextStats {
   int64_t n_tiles = 0;
-  int64_t n_steps = 0;               // kernels per micro-batch, over all devices
+  int64_t n_steps = 0;               // kernel calls per micro-batch, over all devices; copies are counted apart
   int64_t n_reduces = 0;             // of these, reduces that add two or more pieces
   int64_t n_copies = 0;              // between devices, per micro-batch
   int64_t copy_bytes_per_token = 0;  // between devices
@@ -35,7 +41,7 @@ struct ContextStats {
 class Context {
  public:
   /// Errors: kInvalidArgument (names the field), kDoesNotFit (per device: needed and budget), kUnsupported (cache
-  /// types).
+  /// types), kOutOfMemory (the machine lacks what the budget allows).
   static Result<std::unique_ptr<Context>> create(std::shared_ptr<Model> model, const ContextOptions& options);
   ~Context();
   Context(const Context&) = delete;
@@ -43,7 +49,7 @@ class Context {
 
   /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
   /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
-  /// kOutOfMemory, kDeviceLost.
+  /// kOutOfMemory (on the host), kDeviceLost.
   Status decode(std::span<const BatchToken> batch);
 
   /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().
@@ -54,8 +60,10 @@ class Context {
   /// Forgets positions >= new_length. Errors: kInvalidArgument; kUnsupported where a window has already let go of what
   /// the new end would need (0 always works).
   Status truncate(int32_t seq, int64_t new_length);
-  /// Makes `to` a copy of the first `length` positions of `from`, sharing whole pages.
+  /// Makes `to` a copy of the first `length` positions of `from`, sharing whole pages. Errors: as truncate; to == from
+  /// is kInvalidArgument.
   Status fork(int32_t from, int32_t to, int64_t length);
+  /// Empties every sequence. Errors: only while the model goes away.
   Status clear();
 
   [[nodiscard]] const ContextOptions& options() const;

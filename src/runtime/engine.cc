@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "gguf/metadata_json.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/sampling_loader.h"
 #include "runtime/vocab_loader.h"
 #include "runtime/weight_loader.h"
 
@@ -50,16 +52,17 @@ class ModelLoader {
     ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options_.path));
     model_->file = std::make_unique<GgufFile>(std::move(file));
     model_->text_status = read_text();
-    if (options_.vocab_only) {
+    if (options_.vocab_only || options_.needs_text) {
       TRY(model_->text_status);
-    } else {
+    }
+    if (!options_.vocab_only) {
       TRY(define());
       TRY(open());
       TRY(place());
       TRY(reserve());
       TRY(load_weights(*model_, options_.n_threads > 0 ? options_.n_threads : model_->devices[0].info().n_threads,
                        progress_));
-      model_->loop = std::make_unique<LoopThread>();
+      ASSIGN_OR_RETURN(model_->loop, LoopThread::start());
     }
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     model_->summary.load_ms = taken.count();
@@ -69,8 +72,13 @@ class ModelLoader {
  private:
   Status read_text() {
     const Metadata& meta = model_->file->metadata();
-    ASSIGN_OR_RETURN(const std::string_view chat_template, meta.get_string("tokenizer.chat_template", ""));
-    model_->chat_template = chat_template;
+    const Result<std::string_view> chat_template = meta.get_string("tokenizer.chat_template", "");
+    if (chat_template.ok()) {
+      model_->chat_template = *chat_template;
+    } else {
+      log_.warning(fmt::format("{}: {}; ChatML is used", options_.path, chat_template.status().message()));
+    }
+    model_->sampling = recommended_sampling(meta, [&](std::string_view warning) { log_.warning(warning); });
     Result<Vocab> vocab = load_vocab(meta);
     if (!vocab.ok()) {
       return vocab.status().with_context(options_.path);
@@ -112,10 +120,8 @@ class ModelLoader {
     devices.n_threads = options_.n_threads;
     devices.cpu_kernel_class = kernels_->kernel_class();
     ASSIGN_OR_RETURN(model_->devices, options_.open_devices ? options_.open_devices(devices) : open_devices(devices));
-    if (model_->n_devices() > kMaxMaskDevices) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("--device names {} devices; at most {} work together", model_->n_devices(), kMaxMaskDevices)};
-    }
+    static_assert(kMaxDevices <= kMaxMaskDevices);
+    CHECK(model_->n_devices() <= kMaxMaskDevices);
     for (const auto& device : model_->devices.devices) {
       if (!device->info().computes || device->info().kernel_class != kernels_->kernel_class()) {
         return {ErrorCode::kUnsupported,
@@ -221,8 +227,11 @@ class ModelLoader {
 
   Status reserve() {
     ModelState& m = *model_;
-    ContextOptions context = options_.context;
-    context.n_ctx = context.n_ctx != 0 ? context.n_ctx : std::max<int64_t>(m.definition.info.n_ctx_train, 1);
+    ASSIGN_OR_RETURN(const ContextOptions context, with_context_size(m, options_.context));
+    if (const int64_t trained = m.definition.info.n_ctx_train; trained > 0 && context.n_ctx > trained) {
+      log_.warning(fmt::format("--ctx-size {} is beyond the {} tokens that the model was trained on; text there may be poor",
+                               context.n_ctx, trained));
+    }
     ASSIGN_OR_RETURN(const ContextSizes sizes, context_sizes(m, context));
     ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m, context, sizes));
     TRY(check_fit(m, needs));
@@ -263,8 +272,12 @@ Model::Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
 Model::~Model() = default;
 
 Result<std::shared_ptr<Model>> Model::load(const ModelOptions& options, const Log& log, const LoadProgress& progress) {
-  ASSIGN_OR_RETURN(std::shared_ptr<ModelState> state, ModelLoader(options, log, progress).run());
-  return std::shared_ptr<Model>(new Model(std::move(state)));
+  try {
+    ASSIGN_OR_RETURN(std::shared_ptr<ModelState> state, ModelLoader(options, log, progress).run());
+    return std::shared_ptr<Model>(new Model(std::move(state)));
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorCode::kOutOfMemory, fmt::format("{}: no memory is left to load it", options.path));
+  }
 }
 
 const Status& Model::text_status() const {
@@ -280,7 +293,12 @@ const std::string& Model::chat_template_source() const {
   return state_->chat_template;
 }
 
+const SamplerOptions& Model::recommended_sampling() const {
+  return state_->sampling;
+}
+
 Result<ChatTemplate> Model::chat_template(const std::string& source) const {
+  TRY(text_status());
   const Tokenizer& t = tokenizer();
   const auto text = [&](std::optional<int32_t> id) { return id ? std::string(t.text(*id)) : std::string(); };
   return ChatTemplate::parse(source.empty() ? state_->chat_template : source, text(t.bos()), text(t.eos()));
@@ -292,16 +310,29 @@ const ModelSummary& Model::summary() const {
 
 std::vector<DeviceUse> Model::device_use() const {
   std::vector<DeviceUse> uses;
-  for (size_t d = 0; d < state_->weights.size(); ++d) {
+  if (state_->loop == nullptr) {
+    return uses;
+  }
+  // Refused only while the model goes away: then nothing is used.
+  (void)state_->loop->run([&]() -> Status {
+    uses = state_->device_use();
+    return {};
+  });
+  return uses;
+}
+
+std::vector<DeviceUse> ModelState::device_use() const {
+  std::vector<DeviceUse> uses;
+  for (size_t d = 0; d < weights.size(); ++d) {
     DeviceUse use;
-    use.name = state_->devices[d].info().name;
-    for (const int32_t home : state_->placement.home) {
+    use.name = devices[d].info().name;
+    for (const int32_t home : placement.home) {
       use.n_tiles += home == static_cast<int32_t>(d) ? 1 : 0;
     }
-    use.weight_bytes = state_->weights[d].bytes;
-    use.kv_bytes = state_->weights[d].kv_bytes;
-    use.scratch_bytes = state_->weights[d].scratch_bytes;
-    use.budget_bytes = state_->devices[d].budget_bytes();
+    use.weight_bytes = weights[d].bytes;
+    use.kv_bytes = weights[d].kv_bytes;
+    use.scratch_bytes = weights[d].scratch_bytes;
+    use.budget_bytes = devices[d].budget_bytes();
     uses.push_back(std::move(use));
   }
   return uses;

@@ -3,7 +3,8 @@
 //
 // A Model is loaded once and shared by its contexts. Everything that touches devices runs on the model's one loop
 // thread; functions here may be called from any thread and wait for it. The model file stays mapped for the model's
-// life: the embedding table is read from it, and it remains a valid copy of every weight.
+// life: the embedding table is read from it, and it remains a valid copy of every weight (on disk: memory holds the
+// packed tiles alone).
 
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "runtime/sampler_options.h"
 #include "tensor/dtype.h"
 #include "tokenizer/template/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -44,8 +46,9 @@ struct ModelOptions {
   std::string cpu_isa = "auto";         // auto, portable, avx2, avx512
   std::string split_mode = "layer";     // none, layer, tensor
   std::vector<double> tensor_split;     // shares of the devices; empty: even
-  int n_cuts = 0;                       // 0: from devices and shares
-  bool vocab_only = false;              // tokenizer and template only, required; no device is opened
+  int n_cuts = 0;                       // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
+  bool vocab_only = false;              // tokenizer and template only; no device is opened
+  bool needs_text = false;              // refuse a file whose vocabulary cannot be used; vocab_only implies it
   ContextOptions context;               // what will be opened: the budget check counts it
   DeviceOpener open_devices;            // for tests, which decorate devices; empty: the registry opens `devices`
 };
@@ -66,7 +69,7 @@ struct ModelSummary {
   double load_ms = 0;
 };
 
-/// Bytes of one device. KV and scratch: over all contexts.
+/// Bytes of one device, read on the loop thread. KV and scratch: over all contexts.
 struct DeviceUse {
   std::string name;
   int64_t n_tiles = 0;
@@ -94,9 +97,10 @@ class ModelState;  // runtime's own view (model_state.h)
 
 class Model {
  public:
-  /// Opens the file, checks everything, places and packs the weights.
-  /// Errors: those of the file; kInvalidArgument (names the flag); kDoesNotFit (per device: needed and budget);
-  /// kUnsupported; kCancelled by progress.
+  /// Opens the file, checks everything, counts what weights and options.context need on each device, and only then
+  /// reads, places and packs the weights. Errors: those of the file; kInvalidArgument (names the flag); kDoesNotFit
+  /// (per device: needed and budget; no weight was read); kOutOfMemory (the budget allows what the machine does not
+  /// have); kUnsupported; kCancelled by progress.
   static Result<std::shared_ptr<Model>> load(const ModelOptions& options, const Log& log = {},
                                              const LoadProgress& progress = {});
   ~Model();
@@ -105,13 +109,16 @@ class Model {
 
   /// Ok when the file's vocabulary can be used; else why not. Such a model still decodes token ids.
   [[nodiscard]] const Status& text_status() const;
-  /// REQUIRES: text_status().ok().
+  /// REQUIRES: text_status().ok(), which ModelOptions::needs_text ensures.
   [[nodiscard]] const Tokenizer& tokenizer() const;
   /// The model file's own template; empty: it has none.
   [[nodiscard]] const std::string& chat_template_source() const;
-  /// A template with this model's begin and end texts. REQUIRES: text_status().ok(). Empty source: the file's own, or
-  /// ChatML.
+  /// A template with this model's begin and end texts. Empty source: the file's own, or ChatML. Errors: text_status();
+  /// those of the template.
   [[nodiscard]] Result<ChatTemplate> chat_template(const std::string& source = "") const;
+
+  /// Sampling defaults with what the model file recommends (its keys general.sampling.*) in place of ours.
+  [[nodiscard]] const SamplerOptions& recommended_sampling() const;
 
   [[nodiscard]] const ModelSummary& summary() const;
   [[nodiscard]] std::vector<DeviceUse> device_use() const;

@@ -19,13 +19,23 @@ bool is_cancelled(const GenerateHooks& hooks) {
   return hooks.cancelled != nullptr && hooks.cancelled->load(std::memory_order_relaxed);
 }
 
-std::vector<int32_t> banned_tokens(const Tokenizer& tokenizer, const GenerateOptions& options) {
-  std::vector<int32_t> banned(tokenizer.suppress_tokens().begin(), tokenizer.suppress_tokens().end());
-  if (options.ignore_eos) {
-    const std::span<const int32_t> ends = tokenizer.end_of_generation_ids();
-    banned.insert(banned.end(), ends.begin(), ends.end());
+// The options' sampler with the tokens banned that generation must not choose.
+Result<Sampler> make_sampler(const Tokenizer& tokenizer, const GenerateOptions& options) {
+  constexpr float kBanned = -std::numeric_limits<float>::infinity();
+  SamplerOptions sampling = options.sampler;
+  for (const int64_t id : tokenizer.suppress_tokens()) {
+    sampling.logit_bias.push_back({static_cast<int32_t>(id), kBanned});
   }
-  return banned;
+  if (options.ignore_eos) {
+    for (const int32_t id : tokenizer.end_of_generation_ids()) {
+      sampling.logit_bias.push_back({id, kBanned});
+    }
+  }
+  DryBreakers breakers;
+  if (Sampler::uses_dry(sampling)) {
+    ASSIGN_OR_RETURN(breakers, DryBreakers::create(tokenizer, sampling.dry_sequence_breakers));
+  }
+  return Sampler(sampling, std::move(breakers));
 }
 
 // Turns tokens into text, cuts it at stop words and hands it on.
@@ -74,6 +84,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const RenderedPro
 
 Result<Generation> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                      const GenerateHooks& hooks) {
+  TRY(context_.model().text_status());
   const Tokenizer& tokenizer = context_.model().tokenizer();
   const int64_t n_ctx = context_.options().n_ctx;
   if (prompt.empty()) {
@@ -93,14 +104,14 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   result.timings.prompt_n = static_cast<int64_t>(held_.size()) - result.timings.cache_n;
   result.timings.prompt_ms = ms_since(start);
 
-  Sampler sampler(options.sampler);
+  ASSIGN_OR_RETURN(Sampler sampler, make_sampler(tokenizer, options));
+  sampler.accept(prompt);
   result.seed = sampler.seed();
-  const std::vector<int32_t> banned = banned_tokens(tokenizer, options);
   TextOutput output(tokenizer, options, hooks);
   const Clock::time_point read = Clock::now();
   result.stop = !complete ? StopReason::kCancelled : options.max_tokens == 0 ? StopReason::kLimit : StopReason::kNone;
   while (result.stop == StopReason::kNone) {
-    ASSIGN_OR_RETURN(const int32_t id, choose(sampler, banned));
+    ASSIGN_OR_RETURN(const int32_t id, choose(sampler));
     result.tokens.push_back(id);
     if (tokenizer.is_end_of_generation(id)) {
       result.stop = StopReason::kEos;
@@ -170,20 +181,15 @@ Result<bool> Session::read_prompt(std::span<const int32_t> prompt, const Generat
   return true;
 }
 
-Result<int32_t> Session::choose(Sampler& sampler, const std::vector<int32_t>& banned) {
-  std::span<const float> logits = context_.logits(0);
-  if (!banned.empty()) {
-    masked_.assign(logits.begin(), logits.end());
-    for (const int32_t id : banned) {
-      masked_[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
-    }
-    logits = masked_;
-  }
-  const int32_t id = sampler.sample(logits);
+Result<int32_t> Session::choose(Sampler& sampler) {
+  const int32_t id = sampler.sample(context_.logits(0));
   if (id == kNoToken) {
     return Status(ErrorCode::kInvalidData,
-                  fmt::format("no logit after {} tokens is a number: the model file is damaged", held_.size()));
+                  fmt::format("nothing to choose after {} tokens: every logit is banned or no number; if --logit-bias "
+                              "bans no more than it should, the model file is damaged",
+                              held_.size()));
   }
+  sampler.accept({&id, 1});
   return id;
 }
 

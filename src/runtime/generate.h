@@ -64,7 +64,8 @@ class Session {
   /// Generates after prompt. Result: also what a cancelled generation has brought so far.
   /// Errors: kInvalidArgument (empty prompt, token outside the vocabulary); kCacheFull when the prompt leaves no
   /// position for a token (says how many there are); kInvalidData when the model's logits are no numbers; those of
-  /// Context::decode. After an error the sequence may hold any beginning of the prompt; the next call sorts it out.
+  /// DryBreakers::create and Context::decode. After an error the sequence may hold any beginning of the prompt; the
+  /// next call sorts it out.
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const GenerateHooks& hooks = {});
 
@@ -77,12 +78,11 @@ class Session {
  private:
   Status keep_common(std::span<const int32_t> prompt);
   Result<bool> read_prompt(std::span<const int32_t> prompt, const GenerateHooks& hooks);
-  Result<int32_t> choose(Sampler& sampler, const std::vector<int32_t>& banned);
+  Result<int32_t> choose(Sampler& sampler);
 
   Context& context_;
   int32_t seq_;
   std::vector<int32_t> held_;  // what the sequence holds
-  std::vector<float> masked_;  // [n_vocab], where tokens are banned
 };
 
 }  // namespace tessera

@@ -170,6 +170,37 @@ TEST(Generate, EndsAtAnEndToken) {
   EXPECT_GT(n_ended, 0);
 }
 
+TEST(Generate, PenaltiesAndBiasesReachTheSampler) {
+  const Loaded l = open("tiny-llama");
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  Session session(*l.context);
+  const Generation plain = must(session.generate(prompt, greedy(12)));
+
+  GenerateOptions banned = greedy(12);
+  banned.sampler.logit_bias = {{plain.tokens[0], -std::numeric_limits<float>::infinity()}};
+  for (const int32_t id : must(session.generate(prompt, banned)).tokens) {
+    EXPECT_NE(id, plain.tokens[0]);
+  }
+  GenerateOptions forced = greedy(12);
+  forced.sampler.logit_bias = {{65, 1000}};
+  EXPECT_EQ(must(session.generate(prompt, forced)).tokens, std::vector<int32_t>(12, 65));
+  forced.sampler.frequency_penalty = 2000;  // then every token comes once, and none of the prompt's
+  std::vector<int32_t> once = must(session.generate(prompt, forced)).tokens;
+  EXPECT_EQ(once[0], 65);
+  once.insert(once.end(), prompt.begin(), prompt.end());
+  std::ranges::sort(once);
+  EXPECT_EQ(std::ranges::adjacent_find(once), once.end());
+
+  GenerateOptions dry = greedy(40);
+  dry.sampler.logit_bias = {{65, 1000}};
+  dry.sampler.dry_multiplier = 2000;  // 65 is forced until it would repeat itself
+  const std::vector<int32_t> tokens = must(session.generate(prompt, dry)).tokens;
+  EXPECT_EQ(tokens[0], 65);
+  EXPECT_NE(tokens[3], 65);
+  dry.sampler.dry_sequence_breakers.assign(DryBreakers::kMaxTexts + 1, "x");
+  EXPECT_EQ(session.generate(prompt, dry).status().code(), ErrorCode::kInvalidArgument);
+}
+
 TEST(Generate, EndsWhenTheContextIsFull) {
   const Loaded l = open("tiny-llama", 32);
   const std::vector<int32_t> prompt = {1, 2, 3};

@@ -1,8 +1,10 @@
 #include "runtime/loop_thread.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/threads.h"
 
 namespace tessera {
 namespace {
@@ -10,9 +12,22 @@ namespace {
 // Whose loop this thread runs. An id of std::thread would not do: it may be given out again after the thread has ended.
 thread_local const LoopThread* current_loop = nullptr;
 
+// A caller's own mistake ends the program; the machine's shortage of memory ends only the call.
+Status run_guarded(const std::function<Status()>& fn) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, "no memory is left for this call; free some, or lower --ctx-size or --batch-size"};
+  }
+}
+
 }  // namespace
 
-LoopThread::LoopThread() : thread_([this] { loop(); }) {}
+Result<std::unique_ptr<LoopThread>> LoopThread::start() {
+  std::unique_ptr<LoopThread> self(new LoopThread());
+  ASSIGN_OR_RETURN(self->thread_, start_thread("tessera-loop", [loop = self.get()] { loop->loop(); }));
+  return self;
+}
 
 LoopThread::~LoopThread() {
   CHECK(!is_current());
@@ -39,9 +54,6 @@ Status LoopThread::run(const std::function<Status()>& fn) {
     std::unique_lock lock(call.mutex);
     call.finished.wait(lock, [&] { return call.done; });
   }
-  if (call.thrown != nullptr) {
-    std::rethrow_exception(call.thrown);
-  }
   return std::move(call.result);
 }
 
@@ -52,7 +64,11 @@ void LoopThread::stop() {
   }
   wake_.notify_one();
   if (!is_current()) {
-    std::call_once(joined_, [this] { thread_.join(); });
+    std::call_once(joined_, [this] {
+      if (thread_.joinable()) {  // else it was never started
+        thread_.join();
+      }
+    });
   }
 }
 
@@ -72,11 +88,7 @@ void LoopThread::loop() {
     first_ = call.next;
     last_ = first_ == nullptr ? &first_ : last_;
     lock.unlock();
-    try {
-      call.result = (*call.fn)();
-    } catch (...) {
-      call.thrown = std::current_exception();
-    }
+    call.result = run_guarded(*call.fn);
     {
       // Notified under the lock: the caller, whose stack the call lies on, cannot leave before.
       const std::lock_guard done(call.mutex);

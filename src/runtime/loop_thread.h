@@ -1,12 +1,12 @@
 #pragma once
-// The one thread on which everything of a model happens (DESIGN: threads).
+// The one thread on which everything of a model happens (docs/design.md, threads).
 //
 // Calls from any thread are run there one after another, in the order in which they arrived, while their caller waits;
 // what belongs to the model therefore needs no locks. A call made from the loop thread itself runs at once.
 
 #include <condition_variable>
-#include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -16,7 +16,8 @@ namespace tessera {
 
 class LoopThread {
  public:
-  LoopThread();
+  /// Errors: kOutOfMemory when no thread can be started.
+  static Result<std::unique_ptr<LoopThread>> start();
 
   /// Finishes as stop() does. REQUIRES: not on the loop thread, and no other thread is about to enter run().
   ~LoopThread();
@@ -25,8 +26,8 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
 
   /// Runs fn on the loop thread and returns its result. What fn wrote is visible to the caller, and the other way
-  /// round. Errors: fn's own; kCancelled after stop(), then fn did not run. What fn throws (memory ran out) is thrown
-  /// here.
+  /// round. Errors: fn's own; kOutOfMemory when std::bad_alloc escaped from fn; kCancelled after stop(), then fn did
+  /// not run.
   Status run(const std::function<Status()>& fn);
 
   /// Takes no further calls from other threads, runs those that wait already, and ends the thread; from the loop thread
@@ -42,12 +43,12 @@ class LoopThread {
     const std::function<Status()>* fn = nullptr;
     Call* next = nullptr;  // guarded by the loop's mutex_
     Status result;
-    std::exception_ptr thrown;
     std::mutex mutex;
     std::condition_variable finished;
-    bool done = false;  // guarded by mutex, as the two above are ordered by it
+    bool done = false;  // guarded by mutex
   };
 
+  LoopThread() = default;
   void loop();
 
   std::mutex mutex_;
@@ -56,7 +57,7 @@ class LoopThread {
   Call** last_ = &first_;  // guarded by mutex_: where the next one is linked
   bool stopping_ = false;  // guarded by mutex_
   std::once_flag joined_;
-  std::thread thread_;  // last: it uses the members above
+  std::thread thread_;
 };
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "kernels/ops/attention.h"
+#include "memory/kv_cache.h"
 #include "kernels/ops/kv_layout.h"
 
 namespace tessera {
@@ -22,6 +23,17 @@ Status out_of_range(const char* flag, int64_t found, int64_t least, int64_t most
 }
 
 }  // namespace
+
+Result<ContextOptions> with_context_size(const ModelState& model, ContextOptions options) {
+  if (options.n_ctx == 0) {
+    options.n_ctx = model.definition.info.n_ctx_train;
+    if (options.n_ctx == 0) {
+      return Status(ErrorCode::kInvalidData,
+                    fmt::format("{}: the file states no context length; give --ctx-size", model.file->path()));
+    }
+  }
+  return options;
+}
 
 Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions& options) {
   constexpr int64_t kMost = 1 << 24;
@@ -64,7 +76,14 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
     // A window class keeps what the window sees, one micro-batch, and the pages that both ends touch partly.
     const int64_t visible =
         window == 0 ? options.n_ctx : std::min(options.n_ctx, window + sizes.shape.n_tokens + 2 * kPageTokens);
-    sizes.class_pages.push_back(pages(visible) * options.n_seq_max);
+    const int64_t n_pages = pages(visible) * options.n_seq_max;
+    if (n_pages > kMaxPages) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("{} sequences of {} tokens need {} cache pages, {} are possible; lower --ctx-size or their "
+                                "number",
+                                options.n_seq_max, options.n_ctx, n_pages, kMaxPages));
+    }
+    sizes.class_pages.push_back(n_pages);
   }
   return sizes;
 }
@@ -122,6 +141,26 @@ Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const Cont
   return needs;
 }
 
+namespace {
+
+// Shares that follow the budgets, where those are enough in all; else what else helps.
+std::string advice(const ModelState& model, const std::vector<DeviceNeed>& needs) {
+  uint64_t needed = 0;
+  uint64_t budget = 0;
+  std::string shares;
+  for (size_t d = 0; d < needs.size(); ++d) {
+    needed += needs[d].total();
+    budget += model.devices[d].budget_bytes();
+    shares += fmt::format("{}{:.0f}", d == 0 ? "" : ",", mib(model.devices[d].budget_bytes()));
+  }
+  if (needs.size() > 1 && needed < budget && model.placement.made_by != SplitMode::kNone) {
+    return fmt::format("Try --tensor-split {}, or lower --ctx-size or --ubatch-size", shares);
+  }
+  return "Lower --ctx-size or --ubatch-size, raise --device-memory, or add a --device";
+}
+
+}  // namespace
+
 Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs) {
   std::string lacking;
   for (size_t d = 0; d < needs.size(); ++d) {
@@ -141,9 +180,8 @@ Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs) 
   }
   return {
       ErrorCode::kDoesNotFit,
-      fmt::format("the {} placement does not fit: {}. Lower --ctx-size or --ubatch-size, raise --device-memory, or add "
-                  "a --device",
-                  split_mode_name(model.placement.made_by), lacking)};
+      fmt::format("the {} placement does not fit: {}. {}", split_mode_name(model.placement.made_by), lacking,
+                  advice(model, needs))};
 }
 
 }  // namespace tessera

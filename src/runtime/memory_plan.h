@@ -14,7 +14,10 @@ struct ContextSizes {
   std::vector<int64_t> class_pages;  // by KV class: pages in the pool
 };
 
-/// Checks options against the model. Errors: kInvalidArgument naming the flag.
+/// The options with n_ctx = 0 replaced by the model's training context. Errors: kInvalidData when the file states none.
+Result<ContextOptions> with_context_size(const ModelState& model, ContextOptions options);
+
+/// Checks options against the model. REQUIRES: options are with_context_size(). Errors: kInvalidArgument naming the flag.
 Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions& options);
 
 /// Bytes of each kv(layer, cut): index layer * n_cuts + cut; 0 where the cut is empty.

@@ -36,6 +36,7 @@ class ModelState {
   std::unique_ptr<Tokenizer> tokenizer;  // null: text_status says why
   Status text_status;
   std::string chat_template;
+  SamplerOptions sampling;  // the file's recommendation
   ModelSummary summary;
 
   ModelDefinition definition;
@@ -48,6 +49,8 @@ class ModelState {
   std::unique_ptr<LoopThread> loop;
 
   [[nodiscard]] int n_devices() const { return static_cast<int>(devices.size()); }
+  /// Bytes and tiles by device. REQUIRES: on the loop thread.
+  [[nodiscard]] std::vector<DeviceUse> device_use() const;
   /// The program and placement with this model's addresses; KV, shape and host blocks are the caller's to fill.
   [[nodiscard]] LowerInput lower_input() const;
 };

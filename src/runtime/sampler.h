@@ -1,70 +1,78 @@
 #pragma once
-// Chooses the next token from logits: the chain top-k, top-p, min-p, temperature, then one random draw.
+// Chooses the next token from logits: logit bias, then a chain of steps, then one random draw.
 //
-// The chain's order and its defaults are the reference engine's (llama.cpp), so that settings people know mean the
-// same. For one seed and equal logits the tokens are the same on every machine: the random numbers (SplitMix64; Steele,
-// Lea, Flood 2014) and the exponential are computed here, without the C library, and ties go to the lowest id.
+// The chain's order and its defaults are the reference engine's (llama.cpp): penalties, DRY, top-n-sigma, top-k,
+// typical, top-p, min-p, XTC, temperature; with mirostat only temperature and mirostat. Steps at their neutral value
+// cost nothing. For one seed and equal logits the tokens are the same on every machine: the random numbers (SplitMix64;
+// Steele, Lea, Flood 2014) and the elementary functions are computed here, without the C library, and ties go to the
+// lowest id.
+//
+// Unlike the reference: top-n-sigma drops what it excludes (there it stays in the list with probability 0, where top-k
+// and the dynamic temperature still count it), and one stream of random numbers serves XTC and the draw.
 //
 // Not thread-safe: one sampler per generation. It keeps its buffers from token to token.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "runtime/sampler_candidates.h"
+#include "runtime/sampler_dry.h"
+#include "runtime/sampler_mirostat.h"
+#include "runtime/sampler_options.h"
+#include "runtime/sampler_penalties.h"
+
 namespace tessera {
 
-/// This seed asks for a random one.
-inline constexpr uint64_t kRandomSeed = 0xFFFFFFFF;
-
-/// What a sampler returns when no logit is a number.
+/// What a sampler returns when there is nothing to choose.
 inline constexpr int32_t kNoToken = -1;
-
-struct SamplerOptions {
-  float temperature = 0.8F;  // 0 or less: always the largest logit, and the rest is ignored
-  int32_t top_k = 40;        // keep the k largest; 0 or less: all
-  float top_p = 0.95F;       // keep the fewest whose probabilities reach p, at least one; 1 or more: all
-  float min_p = 0.05F;       // keep those at least p times as probable as the best; 0 or less: all
-  uint64_t seed = kRandomSeed;
-};
 
 /// The largest logit's id, the lowest among equals; kNoToken when all are NaN or -inf.
 [[nodiscard]] int32_t argmax(std::span<const float> logits);
 
-struct TokenProbability {
-  int32_t id = 0;
-  float logit = 0;
-  double probability = 0;
-};
-
 class Sampler {
  public:
-  explicit Sampler(const SamplerOptions& options);
+  /// breakers: those of options.dry_sequence_breakers in the model's vocabulary; looked at only where DRY is on.
+  explicit Sampler(const SamplerOptions& options, DryBreakers breakers = {});
 
-  /// Draws a token. logits: [n_vocab] f32. NaN and -inf are never chosen; +inf counts as the largest float.
-  /// Result: an id, or kNoToken when nothing can be chosen (a damaged model: end the generation with an error).
+  /// Adds to the history that penalties and DRY look at: the prompt first, then every token that was chosen.
+  void accept(std::span<const int32_t> tokens);
+
+  /// Draws a token; does not accept() it. logits: [n_vocab] f32. NaN and -inf are never chosen; +inf counts as the
+  /// largest float. Result: an id, or kNoToken when nothing can be chosen (a damaged model, or every token banned).
   /// Cost: one pass over the logits while top_k is small.
   int32_t sample(std::span<const float> logits);
 
-  /// What sample() would draw from: probabilities sum to 1; best first, if top_k or top_p limit them, else by id.
-  /// Draws nothing. Valid until the next call.
+  /// What sample() would draw from next: probabilities sum to 1, in no particular order but the same each time (best
+  /// first if top_k or top_p limit them and neither typical_p nor XTC comes after). Draws and learns nothing. Valid
+  /// until the next call.
   std::span<const TokenProbability> distribution(std::span<const float> logits);
 
   /// The seed in use; never kRandomSeed.
   [[nodiscard]] uint64_t seed() const { return seed_; }
+  /// Whether DRY is on, and the constructor needs its breakers.
+  [[nodiscard]] static bool uses_dry(const SamplerOptions& options);
 
  private:
-  void keep_numbers(std::span<const float> logits);
-  void keep_top_k(std::span<const float> logits);
-  void set_weights(double temperature);
-  void keep_top_p();
-  void keep_min_p();
+  double run_chain(std::span<const float> logits);
+  void run_step(SamplerStep step);
   double draw();
 
   SamplerOptions options_;
+  LogitBiases biases_;
+  RepetitionPenalties penalties_;
+  DryPenalty dry_;
+  DryBreakers breakers_;
+  std::optional<Mirostat> mirostat_;
+  std::vector<SamplerStep> steps_;  // those that do something
+  bool keeps_history_ = false;
+  std::vector<int32_t> history_;
+  TokenWindow window_;
   uint64_t seed_ = 0;
   uint64_t state_ = 0;
-  std::vector<TokenProbability> candidates_;
-  bool sorted_ = false;  // candidates_ are best first
+  Candidates candidates_;
+  std::vector<int32_t> scratch_;
 };
 
 }  // namespace tessera

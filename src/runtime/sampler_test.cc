@@ -259,5 +259,216 @@ TEST(Sampler, FindsTheBestOfManyInAnyOrder) {
   EXPECT_THAT(Sampler(o).distribution({}), IsEmpty());
 }
 
+// ---- the chain as a whole; single steps have tests of their own
+
+const std::vector<float> kFour = {std::log(0.1F), std::log(0.5F), std::log(0.15F), std::log(0.25F)};
+
+TEST(Sampler, StepsRunInTheOrderGiven) {
+  SamplerOptions o = plain();
+  o.top_k = 2;
+  o.top_p = 0.66F;
+  o.samplers = {SamplerStep::kTopK, SamplerStep::kTopP};  // of the two that are left the best has 2/3
+  EXPECT_THAT(kept(o, kFour), ElementsAre(1));
+  o.samplers = {SamplerStep::kTopP, SamplerStep::kTopK};
+  EXPECT_THAT(kept(o, kFour), ElementsAre(1, 3));
+  o.samplers = {SamplerStep::kTopP};
+  EXPECT_THAT(kept(o, kFour), ElementsAre(1, 3));
+  o.samplers = {};
+  EXPECT_EQ(kept(o, kFour).size(), 4U);
+  o.temperature = 0;  // a step like any other: where it is left out, so is its effect
+  EXPECT_EQ(kept(o, kFour).size(), 4U);
+  o.samplers = {SamplerStep::kTopK, SamplerStep::kTopK, SamplerStep::kTemperature, SamplerStep::kTemperature};
+  EXPECT_THAT(kept(o, kFour), ElementsAre(1));
+}
+
+TEST(Sampler, TemperatureBeforeAFilterChangesWhatItSees) {
+  SamplerOptions o = plain();
+  o.temperature = 0.1F;
+  o.min_p = 0.1F;
+  EXPECT_EQ(kept(o, kFour).size(), 4U);
+  o.samplers = {SamplerStep::kTemperature, SamplerStep::kMinP};
+  EXPECT_THAT(kept(o, kFour), ElementsAre(1));
+}
+
+TEST(Sampler, GreedyHeedsPenaltiesBiasesAndXtc) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  o.logit_bias = {{1, -kInf}};
+  EXPECT_THAT(kept(o, kFour), ElementsAre(3));
+  o.logit_bias = {{0, kInf}};
+  EXPECT_THAT(kept(o, kFour), ElementsAre(0));
+  o.logit_bias = {};
+  o.presence_penalty = 5;
+  {
+    Sampler sampler(o);
+    const std::vector<int32_t> seen = {1, 3};
+    sampler.accept(seen);
+    EXPECT_THAT(ids_of(sampler.distribution(kFour)), ElementsAre(2));
+    o.samplers = {SamplerStep::kTemperature, SamplerStep::kPenalties};  // too late
+    Sampler late(o);
+    late.accept(seen);
+    EXPECT_THAT(ids_of(late.distribution(kFour)), ElementsAre(1));
+  }
+  o = plain();
+  o.temperature = 0;
+  o.xtc_probability = 1;  // of .5 and .25 the lesser stays
+  o.xtc_threshold = 0.2F;
+  EXPECT_THAT(kept(o, kFour), ElementsAre(3));
+  o.top_k = 1;  // leaves nothing to exclude
+  EXPECT_THAT(kept(o, kFour), ElementsAre(1));
+}
+
+TEST(Sampler, PenaltiesSeeWhatWasAccepted) {
+  SamplerOptions o = plain();
+  o.frequency_penalty = 1;
+  o.repeat_last_n = 2;
+  Sampler sampler(o);
+  const std::vector<float> equal = {0, 0, 0};
+  const auto p0 = [&] { return sampler.distribution(equal)[0].probability; };
+  EXPECT_NEAR(p0(), 1.0 / 3, 1e-12);
+  sampler.accept(std::vector<int32_t>{0});
+  EXPECT_NEAR(p0(), std::exp(-1) / (2 + std::exp(-1)), 1e-12);
+  sampler.accept(std::vector<int32_t>{0});
+  EXPECT_NEAR(p0(), std::exp(-2) / (2 + std::exp(-2)), 1e-12);
+  sampler.accept(std::vector<int32_t>{1, 2});  // the zeros have left the window
+  EXPECT_NEAR(p0(), 1 / (1 + 2 * std::exp(-1)), 1e-12);
+}
+
+TEST(Sampler, DryWorksThroughTheChain) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  o.dry_multiplier = 10;
+  EXPECT_TRUE(Sampler::uses_dry(o));
+  const std::vector<int32_t> history = {0, 1, 2, 3, 0, 1, 2};  // 3 would go on repeating
+  const std::vector<float> logits = {0, 0, 0, 5, 1};
+  Sampler sampler(o);
+  sampler.accept(history);
+  EXPECT_EQ(sampler.sample(logits), 4);
+  DryBreakers breakers;
+  breakers.add(std::vector<int32_t>{2});
+  Sampler broken(o, breakers);
+  broken.accept(history);
+  EXPECT_EQ(broken.sample(logits), 3);
+  o.mirostat = 2;  // has no penalties, as in the reference
+  EXPECT_FALSE(Sampler::uses_dry(o));
+}
+
+TEST(Sampler, XtcStrikesAsOftenAsItsProbability) {
+  SamplerOptions o = plain(5);
+  o.xtc_probability = 0.3F;
+  o.xtc_threshold = 0.2F;
+  Sampler sampler(o);
+  constexpr int kDraws = 10000;
+  int struck = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    const bool strikes = sampler.distribution(kFour).size() == 3;
+    EXPECT_EQ(sampler.distribution(kFour).size() == 3, strikes);  // looking draws nothing
+    const int32_t id = sampler.sample(kFour);
+    ASSERT_FALSE(strikes && id == 1);
+    struck += strikes ? 1 : 0;
+  }
+  EXPECT_NEAR(struck, kDraws * 0.3, 4 * std::sqrt(kDraws * 0.3 * 0.7));
+}
+
+TEST(Sampler, MirostatHoldsTheSurpriseNearItsAim) {
+  std::mt19937 random(4);
+  std::vector<float> logits(2000);
+  for (float& x : logits) {
+    x = static_cast<float>(random() % 1000) / 100;
+  }
+  Sampler all(plain());
+  std::map<int32_t, double> surprise;  // bits, by the model's own probabilities
+  for (const TokenProbability& t : all.distribution(logits)) {
+    surprise[t.id] = -std::log2(t.probability);
+  }
+  for (const int32_t version : {1, 2}) {
+    for (const float tau : {8.5F, 9.5F}) {
+      SamplerOptions o = plain(11);
+      o.mirostat = version;
+      o.mirostat_tau = tau;
+      o.top_k = 1;  // has no effect
+      Sampler sampler(o);
+      double sum = 0;
+      constexpr int kDraws = 2000;
+      for (int i = 0; i < kDraws; ++i) {
+        const int32_t id = sampler.sample(logits);
+        ASSERT_TRUE(surprise.contains(id));
+        sum += i < kDraws / 2 ? 0 : surprise[id];
+      }
+      EXPECT_NEAR(sum / (kDraws / 2), tau, 0.75) << version;
+    }
+  }
+}
+
+TEST(Sampler, MirostatTakesThePlaceOfEveryStepButTemperature) {
+  SamplerOptions o = plain();
+  o.mirostat = 2;
+  o.temperature = 0.5F;
+  const auto weights = [](const SamplerOptions& options) {
+    std::vector<double> p;
+    Sampler sampler(options);
+    sampler.accept(std::vector<int32_t>{1, 1});
+    for (const TokenProbability& t : sampler.distribution(kFour)) {
+      p.push_back(t.probability);
+    }
+    return p;
+  };
+  const std::vector<double> alone = weights(o);
+  EXPECT_EQ(alone.size(), 4U);
+  EXPECT_NEAR(alone[1] / alone[3], 4, 1e-6);  // (0.5 / 0.25)^(1 / 0.5)
+  o.dynatemp_range = 0.4F;
+  o.top_k = 1;
+  o.presence_penalty = 9;
+  o.samplers = {};
+  EXPECT_EQ(weights(o), alone);
+}
+
+TEST(Sampler, ExtremeSettingsStillDraw) {
+  for (const SamplerSetting& setting : sampler_settings()) {
+    for (const double value : {setting.min, setting.max}) {
+      for (const int32_t mirostat : {0, 1, 2}) {
+        SamplerOptions o = plain();
+        o.mirostat = mirostat;
+        o.repeat_penalty = 1.1F;
+        o.dry_multiplier = 1;
+        o.dynatemp_range = 0.5F;
+        o.xtc_probability = 1;
+        ASSERT_TRUE(set_sampler_option(o, setting, value).ok());
+        Sampler sampler(o);
+        sampler.accept(std::vector<int32_t>(20, 1));
+        for (int i = 0; i < 5; ++i) {
+          const int32_t id = sampler.sample(kFour);
+          ASSERT_TRUE(id >= 0 && id < 4) << setting.name << " " << value << " " << mirostat;
+          sampler.accept({&id, 1});
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampler, TemperaturesMultiplyWithoutEnd) {
+  for (const float temperature : {1e-38F, 3e38F, kInf}) {
+    SamplerOptions o = plain();
+    o.temperature = temperature;
+    o.min_p = 1;
+    o.samplers.assign(kMaxSamplerSteps, SamplerStep::kTemperature);
+    o.samplers.back() = SamplerStep::kMinP;
+    EXPECT_EQ(kept(o, {1, 3, 3, 2}),
+              temperature < 1 ? std::vector<int32_t>({1, 2}) : std::vector<int32_t>({0, 1, 2, 3}));
+  }
+}
+
+TEST(Sampler, NothingIsLeftWhenAllIsBanned) {
+  SamplerOptions o = plain();
+  for (int32_t id = 0; id < 4; ++id) {
+    o.logit_bias.push_back({id, -kInf});
+  }
+  for (const float temperature : {0.0F, 1.0F}) {
+    o.temperature = temperature;
+    EXPECT_EQ(Sampler(o).sample(kFour), kNoToken);
+    EXPECT_THAT(kept(o, kFour), IsEmpty());
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/checked.h"
+#include "base/threads.h"
 #include "tensor/quants.h"
 
 namespace tessera {
@@ -64,7 +65,12 @@ class Loader {
   Status pack(int n_threads, const LoadProgress& progress) {
     std::vector<std::thread> helpers;
     for (int i = 1; i < n_threads; ++i) {
-      helpers.emplace_back([this] { work({}); });
+      // Fewer threads take longer and pack the same bytes.
+      Result<std::thread> helper = start_thread("tessera-load", [this] { work({}); });
+      if (!helper.ok()) {
+        break;
+      }
+      helpers.push_back(std::move(helper).value());
     }
     report(progress);
     work(progress);

@@ -60,7 +60,8 @@ struct AxisCuts {
   [[nodiscard]] IndexRange groups(int cut) const { return {bounds[cut], bounds[cut + 1]}; }
   [[nodiscard]] bool empty(int cut) const { return groups(cut).empty(); }
   [[nodiscard]] int n_nonempty() const;
-  /// Groups of the largest cut: what kernel choices may depend on.
+  /// Groups of the largest cut: where a kernel must choose by shape, this is the shape that is the same in every
+  /// placement.
   [[nodiscard]] int64_t largest() const;
 };
 

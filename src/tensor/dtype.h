@@ -2,7 +2,8 @@
 // Element types of tensors, as GGUF numbers them, and how many bytes a row of each takes.
 //
 // A type is a block of `block_elems` consecutive elements of a row stored in `block_bytes` bytes; plain types have
-// blocks of one. A row always holds whole blocks. Source of the numbers: the GGUF specification and gguf-facts 1.5.
+// blocks of one. A row always holds whole blocks. Source of the numbers: the GGUF specification and
+// docs/gguf-facts.md 1.5.
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
-// Codebooks of the IQ formats, constants of the file format (gguf-facts 1.5). A row holds the values of 8 (or 4)
-// consecutive elements as signed bytes, element i in bits [8i, 8i+8), before scale and sign.
+// Codebooks of the IQ formats, constants of the file format (docs/gguf-facts.md 1.5). A row holds the values of 8 (or
+// 4) consecutive elements as signed bytes, element i in bits [8i, 8i+8), before scale and sign.
 
 #include <array>
 #include <bit>

@@ -1,6 +1,6 @@
 #pragma once
-// The size of a KV page (DESIGN: memory), fixed for every cache type, class and device: rooms that keep the book of
-// pages and kernels that read them must agree on it.
+// The size of a KV page (docs/design.md, memory), fixed for every cache type, class and device: rooms that keep the
+// book of pages and kernels that read them must agree on it.
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 //
 // These functions define the meaning of the formats for the whole project; fast kernels are tested against them. Plain
 // C++ with float32 arithmetic in a fixed order: the same bits on every machine. Pure, callable from any thread.
-// Layouts: the GGUF specification and gguf-facts 1.5; verified bit for bit against tests/data/goldens/dequant.
+// Layouts: the GGUF specification and docs/gguf-facts.md 1.5; verified bit for bit against tests/data/goldens/dequant.
 
 #include <cstdint>
 

@@ -31,10 +31,14 @@ float store_f16(uint8_t* p, float d) {
   return f16_to_f32(h);
 }
 
-// The element of largest magnitude, with its sign; the first of equals.
+// The element of largest magnitude, with its sign; the first of equals. NaN if there is one: a block's scale then makes
+// all of it NaN, so that a cache of quantised types hides no broken activation.
 float signed_max(const float* x, int n) {
   float best = 0.0F;
   for (int i = 0; i < n; ++i) {
+    if (std::isnan(x[i])) {
+      return x[i];
+    }
     if (std::abs(x[i]) > std::abs(best)) {
       best = x[i];
     }
@@ -45,7 +49,12 @@ float signed_max(const float* x, int n) {
 struct Range {
   float min, max;
 };
+// NaN if there is one.
 Range range_of(const float* x, int n) {
+  const float* nan = std::find_if(x, x + n, [](float v) { return std::isnan(v); });
+  if (nan != x + n) {
+    return {*nan, *nan};
+  }
   const auto [lo, hi] = std::minmax_element(x, x + n);
   return {*lo, *hi};
 }

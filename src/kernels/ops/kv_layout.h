@@ -1,5 +1,5 @@
 #pragma once
-// Layout of KV pages, shared by append_kv and attention (DESIGN: memory).
+// Layout of KV pages, shared by append_kv and attention (docs/design.md, memory).
 //
 // A page holds kPageTokens consecutive positions of one sequence for the KV heads of one cut:
 //   K [kv_head][token][k_dim] in k_type, then V [kv_head][token][v_dim] in v_type.

@@ -1,5 +1,5 @@
 #pragma once
-// The canonical order of a float sum over n elements, so that scalar, AVX2 and AVX-512 kernels give equal bits.
+// The canonical order of a float sum over n elements, so that portable, AVX2 and AVX-512 kernels give equal bits.
 //
 // Sixteen running sums: lane i adds elements i, i + 16, i + 32, ... in order (a missing element at the end adds
 // nothing). The lanes are then added as a tree: lane i += lane i + 8 for i < 8, += lane i + 4 for i < 4,

@@ -46,6 +46,11 @@ Value Builder::embed(TensorIndex table, float scale) {
   if (spec.columns != program_.n_embd) {
     return fail(fmt::format("tensor {} has {} columns, wanted {}", spec.name, spec.columns, program_.n_embd));
   }
+  for (const Node& node : program_.nodes) {
+    if (std::holds_alternative<EmbedNode>(node.op)) {
+      return fail("a program embeds its tokens once");
+    }
+  }
   return add_node(EmbedNode{table, scale}, {}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, spec.columns, false));
 }
 
@@ -98,8 +103,11 @@ Value Builder::linear(const Weight& w, Value x) {
     if (spec.columns != in.width * groups) {
       return fail(fmt::format("tensor {} has {} columns, wanted {}", spec.name, spec.columns, in.width * groups));
     }
-    return add_node(LinearNode{w}, {x.id},
-                    new_value(ValueKind::kPartial, spec.cut.axis, spec.layer, spec.rows, in.per_output));
+    if (in.per_output) {
+      return fail(
+          fmt::format("tensor {} would multiply outputs cut by columns; reduce() adds rows of tokens", spec.name));
+    }
+    return add_node(LinearNode{w}, {x.id}, new_value(ValueKind::kPartial, spec.cut.axis, spec.layer, spec.rows, false));
   }
   return fail(fmt::format("tensor {} is cut in a way its input is not", spec.name));
 }
@@ -114,7 +122,7 @@ Value Builder::reduce(Value partial) {
   }
   const auto& linear = std::get<LinearNode>(program_.nodes[static_cast<size_t>(in.producer)].op);
   return add_node(ReduceNode{linear.w.scale, linear.w.bias}, {partial.id},
-                  new_value(ValueKind::kWhole, CutAxis::kNone, -1, in.width, in.per_output));
+                  new_value(ValueKind::kWhole, CutAxis::kNone, -1, in.width, false));
 }
 
 Value Builder::add(Value a, Value b) {
@@ -122,7 +130,8 @@ Value Builder::add(Value a, Value b) {
     return {};
   }
   const ValueInfo in = info(a);
-  if (in.kind != ValueKind::kWhole || info(b).kind != ValueKind::kWhole || info(b).width != in.width) {
+  if (in.kind != ValueKind::kWhole || info(b).kind != ValueKind::kWhole || info(b).width != in.width ||
+      info(b).per_output != in.per_output) {
     return fail(fmt::format("add of rows of {} and {}", in.width, info(b).width));
   }
   return add_node(AddNode{}, {a.id, b.id}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, in.width, in.per_output));
@@ -133,6 +142,9 @@ Value Builder::scale(Value x, float factor, float softcap) {
     return {};
   }
   const ValueInfo in = info(x);
+  if (in.kind != ValueKind::kWhole && in.kind != ValueKind::kCut) {
+    return fail("scale wants a whole or cut value");
+  }
   return add_node(ScaleNode{factor, softcap}, {x.id}, new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
 }
 
@@ -163,7 +175,7 @@ void Builder::rope(const RopeRef& rope, std::span<Value* const> heads) {
       return;
     }
     const ValueInfo in = info(*head);
-    if (in.kind != ValueKind::kCut || in.width % rope.head_dim != 0) {
+    if (in.kind != ValueKind::kCut || in.per_output || in.width % rope.head_dim != 0) {
       *head = fail(fmt::format("rope over heads of {} does not fit {} per group", rope.head_dim, in.width));
       return;
     }
@@ -179,8 +191,12 @@ Value Builder::append(int32_t layer, const KvLayerSpec& spec, Value k, Value v) 
   if (bad(k) || bad(v)) {
     return {};
   }
-  if (info(k).kind != ValueKind::kCut || info(v).kind != ValueKind::kCut || info(k).width != spec.k_dim ||
-      info(v).width != spec.v_dim) {
+  for (const ValueInfo& in : {info(k), info(v)}) {
+    if (in.kind != ValueKind::kCut || in.axis != CutAxis::kAttention || in.layer != layer || in.per_output) {
+      return fail(fmt::format("layer {}: keys and values must be cut over this layer's heads", layer));
+    }
+  }
+  if (info(k).width != spec.k_dim || info(v).width != spec.v_dim) {
     return fail(fmt::format("layer {}: keys of {} and values of {} per head, wanted {} and {}", layer, info(k).width,
                             info(v).width, spec.k_dim, spec.v_dim));
   }
@@ -195,7 +211,8 @@ Value Builder::attention(Value q, Value cache, float scale, float softcap) {
   const ValueInfo in = info(q);
   const int32_t layer = info(cache).layer;
   const KvLayerSpec& spec = program_.kv_layers[static_cast<size_t>(layer)];
-  if (in.kind != ValueKind::kCut || in.width % spec.k_dim != 0) {
+  if (in.kind != ValueKind::kCut || in.axis != CutAxis::kAttention || in.layer != layer || in.per_output ||
+      in.width % spec.k_dim != 0) {
     return fail(fmt::format("layer {}: queries of {} per KV head are not heads of {}", layer, in.width, spec.k_dim));
   }
   const int64_t n_rep = in.width / spec.k_dim;
@@ -208,11 +225,13 @@ Value Builder::glu(GluActivation activation, Value gate, Value up) {
     return {};
   }
   const ValueInfo in = info(gate);
-  if (info(up).width != in.width || info(up).axis != in.axis) {
-    return fail("gate and up projections have different widths");
+  const ValueInfo other = info(up);
+  if (in.kind != ValueKind::kCut || in.per_output || other.kind != in.kind || other.per_output ||
+      other.width != in.width || other.axis != in.axis || other.layer != in.layer) {
+    return fail("gate and up are not two cut values of tokens with one shape");
   }
   return add_node(GluNode{activation}, {gate.id, up.id},
-                  new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+                  new_value(ValueKind::kCut, in.axis, in.layer, in.width, false));
 }
 
 Value Builder::gather_outputs(Value x) {
@@ -226,8 +245,8 @@ void Builder::logits(Value x) {
   if (bad(x)) {
     return;
   }
-  if (info(x).kind != ValueKind::kCut || info(x).axis != CutAxis::kHead) {
-    fail("logits want a value cut over the vocabulary");
+  if (info(x).kind != ValueKind::kCut || info(x).axis != CutAxis::kHead || !info(x).per_output) {
+    fail("logits want outputs cut over the vocabulary");
     return;
   }
   add_node(LogitsNode{}, {x.id}, {});

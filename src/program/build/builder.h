@@ -3,7 +3,9 @@
 //
 // One method per operation; each checks the shapes of its inputs against the tensor table. The first mistake is
 // remembered and returned by finish(), so that architecture files read as straight code. A mistake can come from a
-// file (a tensor of another shape), so it is a Status, never a CHECK.
+// file (a tensor of another shape), so it is a Status, never a CHECK. A value's first dimension is the batch's tokens,
+// or its wanted outputs behind gather_outputs(); what follows that is norms, sums, scales, products cut by rows,
+// logits.
 
 #include <span>
 #include <string>
@@ -41,13 +43,16 @@ class Builder {
 
   /// x times the weight, plus scale and bias where the weight has them and is cut by rows.
   /// x whole [n_tokens, columns] -> cut [n_tokens, rows] over the weight's axis, for a weight cut by rows;
-  /// x cut [n_tokens, columns] -> partial [n_tokens, rows], for a weight cut by columns: reduce() must follow.
+  /// x cut [n_tokens, columns] -> partial [n_tokens, rows], for a weight cut by columns: reduce() must follow. A weight
+  /// that is not cut is a mistake: give it a cut rule (one cut is possible).
   Value linear(const Weight& w, Value x);
 
-  /// Adds the partial's pieces; then scale and bias of the weight that made it. -> [n_tokens, rows]
+  /// Adds the partial's pieces; then scale and bias of the weight that made it. -> whole [n_tokens, rows]
   Value reduce(Value partial);
 
+  /// a + b, both whole and of one shape. -> whole, the same shape
   Value add(Value a, Value b);
+  /// x * factor, then softcap * tanh(x / softcap) unless softcap is 0; x whole or cut. -> shape of x
   Value scale(Value x, float factor, float softcap = 0);
 
   /// Cosines and sines for this batch's positions (see kernels/ops/rope_table.h).
@@ -57,9 +62,11 @@ class Builder {
 
   /// Writes k and v to the layer's cache. -> the cache as attention sees it.
   Value append(int32_t layer, const KvLayerSpec& spec, Value k, Value v);
-  /// Causal attention of q over the layer's cache. -> cut [n_tokens, heads * v_dim]
+  /// Causal attention of q over the layer's cache; the window is the cache's. q cut [n_tokens, n_rep * k_dim per KV
+  /// head], n_rep query heads in a row for each KV head. -> cut [n_tokens, n_rep * v_dim per KV head]
   Value attention(Value q, Value cache, float scale, float softcap = 0);
 
+  /// activation(gate) * up, both cut over one axis with equal widths. -> cut, the same shape
   Value glu(GluActivation activation, Value gate, Value up);
 
   /// Rows of x whose logits are wanted. -> [n_outputs, width]

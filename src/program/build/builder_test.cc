@@ -93,6 +93,22 @@ TEST(Builder, RemembersTheFirstMistake) {
               b.append(0, {2, 8, 8, 0}, q, q);
             }).find("layer 0"),
             std::string::npos);
+  // Rows of outputs stand for fewer rows than tokens: ops that count tokens refuse them.
+  EXPECT_NE(message_of([&](Builder& b) {
+              const Value q = b.linear(f.q, b.gather_outputs(b.embed(f.embed)));
+              b.linear(f.o, q);
+            }).find("tensor o would multiply outputs"),
+            std::string::npos);
+  EXPECT_NE(message_of([&](Builder& b) {
+              const Value x = b.embed(f.embed);
+              b.add(x, b.gather_outputs(x));
+            }).find("add of rows"),
+            std::string::npos);
+  EXPECT_NE(message_of([&](Builder& b) {
+              const Value q = b.linear(f.q, b.gather_outputs(b.embed(f.embed)));
+              b.glu(GluActivation::kSilu, q, q);
+            }).find("gate and up"),
+            std::string::npos);
 }
 
 }  // namespace

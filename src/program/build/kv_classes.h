@@ -1,5 +1,5 @@
 #pragma once
-// Layer classes of a program's cache: layers of one window share page tables (DESIGN: memory).
+// Layer classes of a program's cache: layers of one window share page tables (docs/design.md, memory).
 
 #include <cstdint>
 #include <vector>

@@ -59,7 +59,7 @@ struct AffineNode {
 struct ReduceNode {
   TensorIndex scale;
   TensorIndex bias;
-};                  // partial -> whole, with the weight's epilogue
+};  // partial -> whole, with the weight's epilogue
 struct AddNode {};  // a, b -> a + b
 struct ScaleNode {
   float scale;
@@ -86,7 +86,7 @@ struct AttentionNode {
 };  // q (cut), cache -> cut
 struct GluNode {
   GluActivation activation;
-};                            // gate, up (cut) -> cut
+};  // gate, up (cut) -> cut
 struct GatherOutputsNode {};  // x [tokens, w] -> [outputs, w]
 struct LogitsNode {};         // cut over the vocabulary -> the caller
 

@@ -1,11 +1,12 @@
 #pragma once
-// Where every op runs: the one rule of DESIGN's "Program and lowering", applied to a program and a placement.
+// Where every op runs: the one rule of docs/design.md, "Program and lowering", applied to a program and a placement.
 //
 // A product runs where its weight tile lives; append and attention where the kv tile lives (kv(l, c) follows attn(l,
 // c)), so a cut or partial value lives, cut by cut, with the tiles of its axis. An op without an anchor runs on every
-// device that uses its result. The residual stream is the exception that keeps this from reaching back to the first
-// layer: a reduce, and a sum that a reduce feeds, run only on devices that hold the reduce's partials; a user elsewhere
-// gets a copy.
+// device that uses its result; embedding rows are read by the host and sent to those. No split mode is consulted: any
+// map from tile to device is legal. The residual stream is the exception that keeps this from reaching back to the
+// first layer: a reduce, and a sum that a reduce feeds, run only on devices that hold the reduce's partials; a user
+// elsewhere gets a copy.
 
 #include <cstdint>
 #include <vector>
@@ -18,6 +19,7 @@ namespace tessera {
 
 /// A set of devices, bit d for device d.
 using DeviceMask = uint32_t;
+/// Most devices that one model uses together, which are all that --device may name.
 inline constexpr int kMaxMaskDevices = 16;
 
 /// One whole value sent from a device that computed it to one that did not.

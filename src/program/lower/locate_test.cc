@@ -37,7 +37,7 @@ struct Model {
     }
     const Value h = b.rms_norm(x, weight, 1e-5F);
     norm = h.id;
-    b.logits(b.linear(head, h));
+    b.logits(b.linear(head, b.gather_outputs(h)));
     program = std::move(b).finish().value();
   }
 

@@ -1,7 +1,9 @@
 // Lowerer's products: all weights that multiply one input on one device share a launch.
 
 #include <bit>
+#include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/quantize.h"
 #include "program/lower/lowerer.h"
@@ -84,69 +86,67 @@ void Lowerer::lower_products(NodeId id) {
   }
 }
 
-void Lowerer::record_products(const std::vector<Product>& products, ValueId input, int device) {
-  struct PanelPlan {
-    DType dtype;
-    const std::byte* weights;
-    int64_t rows;
-    int64_t columns;
-    int64_t column_begin;
-    BufferId y;
-    int64_t y_offset;
-    int64_t y_stride;
-  };
+// A cut product's columns lie side by side; a partial has one whole matrix per cut that the device holds.
+Lowerer::Instance Lowerer::make_product_instance(ValueId output, int device) {
+  const ValueInfo& out = value(output);
+  if (out.kind != ValueKind::kPartial) {
+    return make_instance(output, device);
+  }
+  Instance y;
+  y.width = out.width;
+  y.cuts = held(out, device);
+  const int64_t bytes = std::popcount(y.cuts) * max_rows(out) * out.width * static_cast<int64_t>(sizeof(float));
+  const DeviceMask all = devices_of_axis(*in_.tiles, *in_.placement, out.axis, out.layer);
+  y.buffer = std::popcount(all) > 1 ? recorder_.shared(device, bytes) : recorder_.scratch(device, bytes);
+  return instances_[{output, device}] = y;
+}
+
+// One panel per cut that the device holds: where its weights lie, which input columns it reads, where it writes.
+void Lowerer::plan_panels(const Product& product, int device, const Instance& y, std::vector<PanelPlan>& panels) const {
   const LowerDevice& target = in_.devices[static_cast<size_t>(device)];
+  const TensorSpec& spec = tensor(product.tensor);
+  const ValueInfo& out = value(product.output);
+  const bool partial = out.kind == ValueKind::kPartial;
+  int64_t y_column = 0;
+  int64_t x_column = 0;
+  for (CutMask rest = held(out, device); rest != 0; rest &= rest - 1) {
+    const auto tile = static_cast<size_t>(in_.tiles->find(spec.tile, spec.layer, std::countr_zero(rest)));
+    const std::vector<TilePanel>& geometry = in_.tiles->tiles[tile].panels;
+    size_t p = 0;
+    while (geometry[p].tensor != product.tensor) {
+      ++p;
+    }
+    const TilePanel& panel = geometry[p];
+    CHECK(panel.n_rows > 0 && panel.columns.size() > 0);  // kernels share work by columns
+    const std::byte* weights =
+        target.tiles + in_.placement->offset[tile] + (*target.tile_layouts)[tile].panel_offsets[p];
+    panels.push_back({spec.dtype, weights, panel.n_rows, panel.columns.size(), x_column, y.buffer, y_column, y.width});
+    if (partial) {
+      y_column += max_rows(out) * out.width;
+      x_column += panel.columns.size();
+    } else {
+      y_column += panel.n_rows;
+    }
+  }
+}
+
+void Lowerer::record_products(const std::vector<Product>& products, ValueId input, int device) {
   std::vector<PanelPlan> panels;
   std::vector<BufferId> writes;
   bool reads_q8 = false;
   bool reads_floats = false;
-  const bool per_output = value(input).per_output;
   for (const Product& product : products) {
-    const TensorSpec& spec = tensor(product.tensor);
-    const ValueInfo& out = value(product.output);
-    const CutMask cuts = held(out, device);
-    const bool partial = out.kind == ValueKind::kPartial;
-    Instance y;
-    if (partial) {
-      y.width = out.width;
-      y.cuts = cuts;
-      const int64_t bytes = std::popcount(cuts) * max_rows(out) * out.width * static_cast<int64_t>(sizeof(float));
-      const DeviceMask all = devices_of_axis(*in_.tiles, *in_.placement, out.axis, out.layer);
-      y.buffer = std::popcount(all) > 1 ? recorder_.shared(device, bytes) : recorder_.scratch(device, bytes);
-      instances_[{product.output, device}] = y;
-    } else {
-      y = make_instance(product.output, device);
-    }
-    writes.push_back(y.buffer);
-    const WeightLayout* layout = target.kernels->layout(spec.dtype);
+    const DType dtype = tensor(product.tensor).dtype;
+    const WeightLayout* layout = kernels(device).layout(dtype);
     if (layout == nullptr) {
-      kernel(Op::kMatmul, device, spec.dtype);  // notes the error
+      error_ = Status(ErrorCode::kUnsupported, fmt::format("kernel class {} has no product for {}",
+                                                           kernels(device).kernel_class(), dtype_name(dtype)));
       return;
     }
-    reads_q8 = reads_q8 || layout->quantized_input;
-    reads_floats = reads_floats || !layout->quantized_input;
-    int64_t y_column = 0;
-    int64_t x_column = 0;
-    for (CutMask rest = cuts; rest != 0; rest &= rest - 1) {
-      const int cut = std::countr_zero(rest);
-      const int tile = in_.tiles->find(spec.tile, spec.layer, cut);
-      const Tile& geometry = in_.tiles->tiles[static_cast<size_t>(tile)];
-      size_t p = 0;
-      while (geometry.panels[p].tensor != product.tensor) {
-        ++p;
-      }
-      const TilePanel& panel = geometry.panels[p];
-      const TileLayout& tile_layout = (*target.tile_layouts)[static_cast<size_t>(tile)];
-      panels.push_back({spec.dtype,
-                        target.tiles + in_.placement->offset[static_cast<size_t>(tile)] + tile_layout.panel_offsets[p],
-                        panel.n_rows, panel.columns.size(), x_column, y.buffer, y_column, y.width});
-      if (partial) {
-        y_column += max_rows(out) * out.width;  // the next cut's piece
-        x_column += panel.columns.size();
-      } else {
-        y_column += panel.n_rows;
-      }
-    }
+    (layout->quantized_input ? reads_q8 : reads_floats) = true;
+    const Instance y = make_product_instance(product.output, device);
+    writes.push_back(y.buffer);
+    plan_panels(product, device, y, panels);
   }
   if (reads_q8) {
     ensure_q8(input, device);
@@ -159,17 +159,18 @@ void Lowerer::record_products(const std::vector<Product>& products, ValueId inpu
   if (reads_floats) {
     reads.push_back(x.buffer);
   }
-  record<MatmulArgs>(Op::kMatmul, device, reads, writes, [=](MatmulArgs& a, const Addresses& at) {
-    a.x = reads_floats ? at.floats(x.buffer) : nullptr;
-    a.x_stride = x.width;
-    a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
-    a.q8_columns = x.width;
-    a.per_output = per_output;
-    for (const PanelPlan& plan : panels) {
-      a.panels.push_back({plan.dtype, plan.weights, plan.rows, plan.columns, plan.column_begin,
-                          at.floats(plan.y) + plan.y_offset, plan.y_stride});
-    }
-  });
+  record<MatmulArgs>(Op::kMatmul, device, reads, writes,
+                     [=, per_output = value(input).per_output](MatmulArgs& a, const Addresses& at) {
+                       a.x = reads_floats ? at.floats(x.buffer) : nullptr;
+                       a.x_stride = x.width;
+                       a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
+                       a.q8_columns = x.width;
+                       a.per_output = per_output;
+                       for (const PanelPlan& plan : panels) {
+                         a.panels.push_back({plan.dtype, plan.weights, plan.rows, plan.columns, plan.column_begin,
+                                             at.floats(plan.y) + plan.y_offset, plan.y_stride});
+                       }
+                     });
 }
 
 }  // namespace tessera

@@ -93,9 +93,12 @@ void Lowerer::lower_reduce(NodeId id, const ReduceNode& op) {
     const Node& sum = program_.nodes[static_cast<size_t>(users[0])];
     const ValueLocation& here = locations_.values[static_cast<size_t>(out)];
     if (here.copies.empty() && here.runs == locations_.values[static_cast<size_t>(sum.outputs[0])].runs) {
-      residual = sum.inputs[0] == out ? sum.inputs[1] : sum.inputs[0];
-      out = sum.outputs[0];
-      done_[static_cast<size_t>(users[0])] = true;
+      const ValueId other = sum.inputs[0] == out ? sum.inputs[1] : sum.inputs[0];
+      if (value(other).producer < id) {  // else it does not exist yet: the sum waits for it
+        residual = other;
+        out = sum.outputs[0];
+        done_[static_cast<size_t>(users[0])] = true;
+      }
     }
   }
   const DeviceMask holders = devices_of_axis(*in_.tiles, *in_.placement, v.axis, v.layer);

@@ -37,8 +37,8 @@ Result<Lowered> Lowerer::run() {
   }
   for (size_t n = 0; n < program_.nodes.size(); ++n) {
     lower_node(static_cast<NodeId>(n));
+    TRY(error_);
   }
-  TRY(error_);
   std::vector<int32_t> download_segments = std::move(result_.download_segments);
   result_.download_segments.clear();
   recorder_.layout();
@@ -140,8 +140,11 @@ KernelFn Lowerer::kernel(Op op, int device, DType a, DType b) {
   const KernelFn function = kernels(device).find(op, a, b);
   if (function == nullptr && error_.ok()) {
     error_ = Status(ErrorCode::kUnsupported,
-                    fmt::format("kernel class {} has no {} for {} and {}; choose other --cache-type-k / --cache-type-v",
-                                kernels(device).kernel_class(), op_name(op), dtype_name(a), dtype_name(b)));
+                    fmt::format("kernel class {} has no {} for {} and {}{}", kernels(device).kernel_class(), op_name(op),
+                                dtype_name(a), dtype_name(b),
+                                op == Op::kAppendKv || op == Op::kAttention
+                                    ? "; choose other --cache-type-k / --cache-type-v"
+                                    : ""));
   }
   return function;
 }

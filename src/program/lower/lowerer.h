@@ -55,7 +55,20 @@ class Lowerer {
     TensorIndex tensor;
     ValueId output;
   };
+  /// A MatmulPanel before addresses are known; offsets and strides in floats.
+  struct PanelPlan {
+    DType dtype;
+    const std::byte* weights;
+    int64_t rows;
+    int64_t columns;
+    int64_t column_begin;
+    BufferId y;
+    int64_t y_offset;
+    int64_t y_stride;
+  };
   std::vector<Product> products_of(NodeId first) const;
+  Instance make_product_instance(ValueId output, int device);
+  void plan_panels(const Product& product, int device, const Instance& y, std::vector<PanelPlan>& panels) const;
   void record_products(const std::vector<Product>& products, ValueId input, int device);
   void ensure_q8(ValueId input, int device);
   [[nodiscard]] bool wants_q8(ValueId value, int device) const;

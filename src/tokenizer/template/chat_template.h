@@ -2,7 +2,7 @@
 // Chat templates: from a chat request (JSON text) to the prompt a model was trained on.
 //
 // A template is a Jinja program that came with a model file, so it is untrusted: it can neither reach the outside nor
-// run, nest or grow without bound (jinja.h lists the limits). The request is untrusted too. Every byte of the prompt
+// run, nest or grow without bound (runtime.h lists the limits). The request is untrusted too. Every byte of the prompt
 // knows whether the template or the request wrote it; only what the template wrote may become a special token, so a
 // user who types `<|im_end|>` ends nothing.
 // A ChatTemplate is immutable after parse(): any number of threads may render at once.

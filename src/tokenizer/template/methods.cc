@@ -11,11 +11,20 @@
 namespace tessera::jinja {
 namespace {
 
+// Lists, tuples and ranges alike.
+int64_t n_items(const Value& self) {
+  return self.is(Kind::kRange) ? self.range().size() : static_cast<int64_t>(self.items().size());
+}
+
+Value item_at(const Value& self, int64_t i) {
+  return self.is(Kind::kRange) ? self.range().at(i) : self.items()[static_cast<size_t>(i)];
+}
+
 Result<Value> sequence_count(Runtime& runtime, const Value& self, const CallArgs& args) {
   ASSIGN_OR_RETURN(const Bound bound, Bound::bind("count", args, {"value"}, 1));
   int64_t count = 0;
-  for (const Value& item : self.items()) {
-    ASSIGN_OR_RETURN(const bool same, equal(runtime, item, bound[0]));
+  for (int64_t i = 0; i < n_items(self); ++i) {
+    ASSIGN_OR_RETURN(const bool same, equal(runtime, item_at(self, i), bound[0]));
     count += same ? 1 : 0;
   }
   return Value::integer(count);
@@ -23,13 +32,13 @@ Result<Value> sequence_count(Runtime& runtime, const Value& self, const CallArgs
 
 Result<Value> sequence_index(Runtime& runtime, const Value& self, const CallArgs& args) {
   ASSIGN_OR_RETURN(const Bound bound, Bound::bind("index", args, {"value"}, 1));
-  for (size_t i = 0; i < self.items().size(); ++i) {
-    ASSIGN_OR_RETURN(const bool same, equal(runtime, self.items()[i], bound[0]));
+  for (int64_t i = 0; i < n_items(self); ++i) {
+    ASSIGN_OR_RETURN(const bool same, equal(runtime, item_at(self, i), bound[0]));
     if (same) {
-      return Value::integer(static_cast<int64_t>(i));
+      return Value::integer(i);
     }
   }
-  return type_error("value is not in list");
+  return type_error("value is not in the sequence");
 }
 
 Result<Value> list_copy(Runtime& runtime, const Value& self, const CallArgs& args) {
@@ -187,6 +196,7 @@ Function find_method(const Value& self, std::string_view name) {
                       {"index", sequence_index},
                       {"pop", list_pop_checked}},
                      name);
+    case Kind::kRange:
     case Kind::kTuple: return find_in({{"count", sequence_count}, {"index", sequence_index}}, name);
     case Kind::kDict:
       return find_in(

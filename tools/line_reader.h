@@ -1,0 +1,24 @@
+#pragma once
+// Lines from a person or a pipe. On a terminal with editing keys, history and lines of any length; elsewhere as they come.
+
+#include <string>
+
+namespace tessera {
+
+class LineReader {
+ public:
+  /// prompt: shown on standard error where a person types. Must outlive the reader.
+  explicit LineReader(const char* prompt);
+
+  /// The next message without its newline; false at the end of input. A backslash at a line's end joins the next line to
+  /// it with a newline.
+  bool next(std::string& text);
+
+ private:
+  bool read_line(const char* prompt, std::string& line) const;
+
+  const char* prompt_;
+  const bool terminal_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#include "sampling_flags.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// \n, \t, \r, \" and \\ as shells pass them on; other backslashes stay.
+std::string without_escapes(std::string_view text) {
+  constexpr std::string_view kNames = "ntr\"\\";
+  constexpr std::string_view kBytes = "\n\t\r\"\\";
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t found = text[i] == '\\' && i + 1 < text.size() ? kNames.find(text[i + 1]) : std::string_view::npos;
+    if (found == std::string_view::npos) {
+      result += text[i];
+    } else {
+      result += kBytes[found];
+      ++i;
+    }
+  }
+  return result;
+}
+
+Status apply_number(const ParsedFlags& flags, const FlagRow& row, const SamplerSetting& setting,
+                    SamplerOptions& options) {
+  const double value =
+      row.kind == FlagKind::kFloat ? flags.get_float(row.name) : static_cast<double>(flags.get_int(row.name));
+  return set_sampler_option(options, setting, value);
+}
+
+Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_breakers, SamplerOptions& options) {
+  const std::string_view name = use.row->name;
+  if (const SamplerSetting* setting = find_sampler_setting(flag_json_name(*use.row))) {
+    return apply_number(flags, *use.row, *setting, options);
+  }
+  if (name == "samplers") {
+    ASSIGN_OR_RETURN(options.samplers, parse_sampler_names(use.text));
+  } else if (name == "sampling-seq") {
+    ASSIGN_OR_RETURN(options.samplers, parse_sampler_letters(use.text));
+  } else if (name == "logit-bias") {
+    ASSIGN_OR_RETURN(const LogitBias bias, parse_logit_bias(use.text));
+    options.logit_bias.push_back(bias);
+  } else if (name == "dry-sequence-breaker") {
+    if (!std::exchange(has_breakers, true) || use.text == "none") {
+      options.dry_sequence_breakers.clear();
+    }
+    if (use.text != "none") {
+      options.dry_sequence_breakers.push_back(without_escapes(use.text));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<SamplerOptions> sampler_options(const ParsedFlags& flags, const SamplerOptions& defaults) {
+  SamplerOptions options = defaults;
+  const int64_t seed = flags.get_int("seed");
+  options.seed = seed < 0 ? kRandomSeed : static_cast<uint64_t>(seed);
+  bool has_breakers = false;
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    const Status status = apply(flags, use, has_breakers, options);
+    if (!status.ok()) {
+      return status.with_context(fmt::format("--{}", use.row->name));
+    }
+  }
+  return options;
+}
+
+std::string sampler_options_json(const SamplerOptions& options) {
+  Json json;
+  for (const SamplerSetting& setting : sampler_settings()) {
+    std::visit([&](auto member) { json[std::string(setting.name)] = options.*member; }, setting.member);
+  }
+  json["samplers"] = Json::array();
+  for (const SamplerStep step : options.samplers) {
+    json["samplers"].push_back(sampler_step_name(step));
+  }
+  json["dry_sequence_breakers"] = options.dry_sequence_breakers;
+  json["logit_bias"] = Json::array();
+  for (const LogitBias& b : options.logit_bias) {
+    json["logit_bias"].push_back(Json::array({b.id, std::isinf(b.bias) ? Json() : Json(b.bias)}));
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tessera

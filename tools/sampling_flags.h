@@ -1,0 +1,20 @@
+#pragma once
+// The flags of "Sampling" as sampler options, and sampler options as JSON.
+
+#include <string>
+
+#include "base/flags.h"
+#include "base/status.h"
+#include "runtime/sampler_options.h"
+
+namespace tessera {
+
+/// Options with the flags that were given in place of `defaults`. Of --samplers and --sampling-seq the last one counts.
+/// Errors: kInvalidArgument naming the flag.
+Result<SamplerOptions> sampler_options(const ParsedFlags& flags, const SamplerOptions& defaults);
+
+/// One object: every number by its name, then samplers (names in order), dry_sequence_breakers and logit_bias (pairs
+/// of token and bias, a ban as null).
+std::string sampler_options_json(const SamplerOptions& options);
+
+}  // namespace tessera
