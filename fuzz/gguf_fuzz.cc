@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as a GGUF file, opened and walked. Seeds: tests/data/tiny/*.gguf.
+// libFuzzer target: any bytes as a GGUF file, opened and walked. Seeds: fuzz/corpus/gguf.
 
 #include <cstddef>
 #include <cstdint>

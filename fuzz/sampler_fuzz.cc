@@ -50,7 +50,7 @@ tessera::SamplerOptions take_options(Input& in) {
     options.samplers.push_back(tessera::SamplerOptions::default_chain()[in.take<uint8_t>() % 9]);
   }
   for (size_t n = in.take<uint8_t>() % 4; n > 0; --n) {
-    const auto id = static_cast<int32_t>(in.take<int8_t>());
+    const int32_t id = in.take<uint8_t>() % 64 - 8;
     options.logit_bias.push_back({id, in.take<float>()});
   }
   options.seed = in.take<uint16_t>();

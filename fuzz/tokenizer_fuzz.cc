@@ -31,7 +31,7 @@ std::unique_ptr<Tokenizer> byte_tokenizer(const char* family) {
   vocab.pre = family;
   const auto& letters = tessera::byte_letters();
   vocab.tokens.assign(letters.begin(), letters.end());
-  const std::string space = letters[' '];
+  const std::string& space = letters[' '];
   for (const char* extra : {"th", "the", "er", "12", "éa", "<|im_end|>"}) {
     vocab.tokens.emplace_back(extra);
   }

@@ -3,7 +3,7 @@
 
     sampling_golden.py COMMAND MODELS
 
-COMMAND runs the program that scripts/sampling_golden.cc compiles to; MODELS is the folder in which that program finds
+COMMAND runs the program that scripts/sampling_golden.cpp compiles to; MODELS is the folder in which that program finds
 tests/data/tiny/*.gguf. The seed is fixed: the same engine gives the same files.
 """
 import json

@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -381,6 +382,37 @@ class Run(CliTest):
         status, out, message = self.interrupted("--json", streams=False)
         self.assertEqual(status, 130, message)
         self.assertEqual(json.loads(out)["stop"], "cancelled")
+
+    def test_a_file_without_a_vocabulary_is_an_error_where_text_is_needed(self):
+        model = str(DATA / "models/llama-q4_k.gguf")
+        pattern = "llama-q4_k.gguf.*tokenizer"
+        self.bad(1, pattern, "run", "-m", model, "-p", "x", "-n", "2")
+        self.bad(1, pattern, "chat", "-m", model, stdin=b"x\n")
+        self.bad(1, pattern, "perplexity", "-m", model, "-f", "-", stdin=b"x" * 4000)
+        self.bad(1, pattern, "logits", "-m", model, "-p", "x")
+        self.assertEqual(len(self.good_json("logits", "-m", model, "--tokens", "1,2,3", "-n", "1")["positions"]), 3)
+
+    def test_too_little_memory_or_threads_is_an_error(self):
+        if b"__asan_init" in pathlib.Path(PROGRAM).read_bytes():
+            self.skipTest("the address sanitizer reserves more address space than the limits allow")
+        for limit in range(150, 1200, 150):
+            limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit << 20, limit << 20))
+            done = subprocess.run([PROGRAM, "logits", "-m", LLAMA, "--tokens", "1,2", "-n", "1", "-t", "32"],
+                                  capture_output=True, timeout=TIMEOUT_S, preexec_fn=limited)
+            self.assertIn(done.returncode, (0, 1), f"{limit} MiB: {done.stderr.decode(errors='replace')}")
+
+    def test_a_pipe_is_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pipe")
+            os.mkfifo(path)
+            writer = subprocess.Popen(["sh", "-c", f"printf hello > {path}"])
+            self.assertEqual(self.good_json("tokenize", "-m", LLAMA, "--json", "-f", path),
+                             self.good_json("tokenize", "-m", LLAMA, "--json", "hello"))
+            writer.wait()
+
+    def test_an_empty_prompt_is_an_error(self):
+        for args in (["-p", ""], ["-f", os.devnull], []):
+            self.bad(1, "prompt is empty.*--prompt", "run", "-m", LLAMA, *args)
 
     def test_what_cannot_be_written_is_an_error(self):
         if os.path.exists("/dev/full"):

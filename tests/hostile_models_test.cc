@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <iostream>
 #include <iterator>
+#include <limits>
 
 #include "gguf/gguf.h"
+#include "gguf/writer.h"
 #include "models/architecture.h"
 #include "runtime/context.h"
 #include "tests/support/allocations.h"
@@ -141,6 +144,75 @@ TEST(HostileModels, NoneOfThemHarmsLoadingOrDecoding) {
   // Both ways must be walked, or the mutants have lost their point.
   EXPECT_GE(counts.n_refused, 500);
   EXPECT_GE(counts.n_decoded, 300);
+}
+
+// A tiny model with one fact changed, as a file.
+std::string changed(const TempFolder& folder, const std::string& name, const std::function<void(GgufWriter&)>& change) {
+  const GgufFile file = GgufFile::open(TESSERA_TEST_DATA + name).value();
+  GgufWriter writer;
+  writer.copy_metadata(file.metadata());
+  for (const TensorInfo& tensor : file.tensors()) {
+    const std::span<const uint64_t> dims(tensor.dims.data(), tensor.n_dims);
+    EXPECT_TRUE(writer.add_tensor(tensor.name, tensor.dtype, dims, file.data(tensor)).ok());
+  }
+  change(writer);
+  return folder.write("changed.gguf", writer.to_bytes());
+}
+
+// Facts that would only bend the numbers: read late or not at all, they would give fluent nonsense.
+TEST(HostileModels, FactsThatBendTheNumbersAreRefused) {
+  const TempFolder folder;
+  const auto divisors = [](float value) {
+    return [value](GgufWriter& writer) {
+      const std::vector<float> values(8, value);  // heads of 16
+      const auto bytes = std::as_bytes(std::span(values));
+      const uint64_t dims[] = {values.size()};
+      EXPECT_TRUE(
+          writer.add_tensor("rope_freqs.weight", DType::kF32, dims, std::vector<std::byte>(bytes.begin(), bytes.end()))
+              .ok());
+    };
+  };
+  struct Case {
+    std::string model;
+    std::function<void(GgufWriter&)> change;
+    std::string part;  // of the message; empty: the model is sound
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::string llama = "/tiny/tiny-llama.gguf";
+  const std::string gemma = "/tiny/tiny-gemma3.gguf";
+  const Case cases[] = {
+      {llama, [](GgufWriter&) {}, ""},
+      {llama, divisors(2), ""},
+      {llama, divisors(-1), "rope"},
+      {llama, divisors(0), "rope"},
+      {llama, divisors(nan), "rope"},
+      {llama, [](GgufWriter& w) { w.set_string("llama.attention.scale", "big"); }, "llama.attention.scale"},
+      {gemma, [](GgufWriter& w) { w.set_string("gemma3.attention.scale", "big"); }, "gemma3.attention.scale"},
+      {gemma, [&](GgufWriter& w) { w.set_f32("gemma3.final_logit_softcapping", nan); },
+       "gemma3.final_logit_softcapping"},
+      {llama, [](GgufWriter& w) { w.set_f32("llama.attention.layer_norm_rms_epsilon", -1); }, "rms_epsilon"},
+  };
+  for (const Case& test : cases) {
+    const std::string path = changed(folder, test.model, test.change);
+    const auto definition = build_model(GgufFile::open(path).value());
+    if (test.part.empty()) {
+      EXPECT_TRUE(definition.ok()) << definition.status().message();
+    } else {
+      ASSERT_FALSE(definition.ok()) << test.part;
+      EXPECT_NE(definition.status().message().find(test.part), std::string::npos) << definition.status().message();
+    }
+  }
+}
+
+TEST(HostileModels, AContextNeedsALength) {
+  const TempFolder folder;
+  ModelOptions options;
+  options.path = changed(folder, "/tiny/tiny-llama.gguf", [](GgufWriter& w) { w.set_u32("llama.context_length", 0); });
+  const auto without = Model::load(options);
+  ASSERT_FALSE(without.ok());
+  EXPECT_NE(without.status().message().find("--ctx-size"), std::string::npos) << without.status().message();
+  options.context.n_ctx = 32;
+  EXPECT_TRUE(Model::load(options).ok());
 }
 
 }  // namespace

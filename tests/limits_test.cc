@@ -250,17 +250,25 @@ TEST(Decode, OddNumbersOfSequences) {
     options.split_mode = "tensor";
     options.context.n_seq_max = n_seqs;
     const Opened opened = open(options);
+    ContextOptions one = options.context;
+    one.n_seq_max = 1;
+    std::vector<std::unique_ptr<Context>> alone;  // by sequence
+    for (int32_t s = 0; s < n_seqs; ++s) {
+      alone.push_back(Context::create(opened.model, one).value());
+    }
     for (int step = 0; step < 3; ++step) {
       std::vector<BatchToken> batch;
       for (int32_t s = 0; s < n_seqs; ++s) {
-        batch.push_back({7 + step, s, true});
+        batch.push_back({7 + step + 31 * s, s, true});
       }
       ASSERT_TRUE(opened.context->decode(batch).ok());
       ASSERT_EQ(opened.context->n_outputs(), n_seqs);
-      const auto first = opened.context->logits(0);
-      for (int32_t s = 1; s < n_seqs; ++s) {
+      for (int32_t s = 0; s < n_seqs; ++s) {
+        const BatchToken token{batch[static_cast<size_t>(s)].token, 0, true};
+        ASSERT_TRUE(alone[static_cast<size_t>(s)]->decode({&token, 1}).ok());
         const auto row = opened.context->logits(s);
-        EXPECT_EQ(n_different({first.begin(), first.end()}, {row.begin(), row.end()}), 0U);
+        EXPECT_EQ(n_different(last_logits(*alone[static_cast<size_t>(s)]), {row.begin(), row.end()}), 0U)
+            << "sequence " << s << ", step " << step;
       }
     }
   }
@@ -302,6 +310,16 @@ TEST(Model, AVocabularyAloneDecodesNothing) {
   ASSERT_FALSE(context.ok());
   EXPECT_EQ(context.status().code(), ErrorCode::kInvalidArgument);
   options.path = TESSERA_TEST_DATA "/models/llama-q4_k.gguf";  // has none
+  expect_load_error(options, ErrorCode::kUnsupported, "llama-q4_k.gguf");
+}
+
+TEST(Model, AFileWithoutAVocabularyDecodesIdsAndRefusesTexts) {
+  ModelOptions options = tiny_options("/models/llama-q4_k.gguf");
+  const Opened opened = open(options);
+  EXPECT_TRUE(opened.context->decode(tokens(3)).ok());
+  EXPECT_FALSE(opened.model->text_status().ok());
+  EXPECT_EQ(opened.model->chat_template().status().code(), opened.model->text_status().code());
+  options.needs_text = true;
   expect_load_error(options, ErrorCode::kUnsupported, "llama-q4_k.gguf");
 }
 

@@ -122,7 +122,7 @@ Status MappedFile::check_unchanged() const {
 
 namespace {
 
-// What a pipe gives until its writers are gone.
+// What a pipe or a terminal gives until its end.
 Result<std::string> read_pipe(const std::string& path, uint64_t max_bytes) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(std::fopen(path.c_str(), "rb"), std::fclose);
   if (pipe == nullptr) {
@@ -146,7 +146,7 @@ Result<std::string> read_pipe(const std::string& path, uint64_t max_bytes) {
 
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
   struct stat info{};
-  if (stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+  if (stat(path.c_str(), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode))) {
     return read_pipe(path, max_bytes);
   }
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));

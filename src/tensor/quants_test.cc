@@ -224,6 +224,23 @@ TEST(Quants, ConstantAndExtremeBlocksAreKept) {
   }
 }
 
+// A cache of a quantised type must not make a broken activation look sound.
+TEST(Quants, ABlockWithNaNDecodesToNaN) {
+  for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0}) {
+    for (const size_t at : {0U, 17U, 31U}) {
+      std::vector<float> values(64, 0.5F);
+      values[at] = std::numeric_limits<float>::quiet_NaN();
+      std::vector<uint8_t> bytes(row_bytes(dtype, 64));
+      quantize_row(dtype, values.data(), bytes.data(), 64);
+      std::vector<float> decoded(64);
+      dequantize_row(dtype, bytes.data(), decoded.data(), 64);
+      for (size_t i = 0; i < 64; ++i) {
+        EXPECT_EQ(std::isnan(decoded[i]), i < 32) << dtype_name(dtype) << " element " << i << ", NaN at " << at;
+      }
+    }
+  }
+}
+
 TEST(Quants, OnlyTheListedTypesCanBeWritten) {
   const std::set<DType> writable = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
                                     DType::kQ5_1, DType::kQ8_0, DType::kQ8_1, DType::kQ4_K, DType::kQ6_K};

@@ -1,6 +1,6 @@
-// Asks the reference engine (llama.cpp) what its sampling steps leave; scripts/sampling_golden.py feeds it. Compile with
-// -std=c++20 -lllama -lggml -lggml-base. Cases come on standard input as lines of a word and its values, each case ended
-// by `end`; one JSON object a case goes to standard output (tests/data/goldens/FORMAT.md).
+// Asks the reference engine (llama.cpp) what its sampling steps leave; scripts/sampling_golden.py feeds it. Compile
+// with -std=c++20 -lllama -lggml -lggml-base. Cases come on standard input as lines of a word and its values, each case
+// ended by `end`; one JSON object a case goes to standard output (tests/data/goldens/FORMAT.md).
 //
 //   json OBJECT    printed as the case's options      opt NAME VALUE    one of them, for the engine
 //   chain STEP..   steps to apply                      logits F..        one for each token
@@ -8,12 +8,11 @@
 //   draws N        apply the chain N times, keeping its state
 //   model FILE, text HEX, breaker_text HEX    instead of the above: what DRY subtracts after the text, all logits 0
 
-#include <llama.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <llama.h>
 #include <map>
 #include <sstream>
 #include <string>
@@ -54,19 +53,26 @@ llama_sampler* make_step(const std::string& step, const Case& c) {
                                           get_int("dry_allowed_length", 2), get_int("dry_penalty_last_n", 64),
                                           c.breakers);
   }
-  if (step == "top_n_sigma") return llama_sampler_init_top_n_sigma(get("top_n_sigma", -1));
-  if (step == "top_k") return llama_sampler_init_top_k(get_int("top_k", 40));
-  if (step == "typ_p") return llama_sampler_init_typical(get("typical_p", 1), min_keep);
-  if (step == "top_p") return llama_sampler_init_top_p(get("top_p", 0.95), min_keep);
-  if (step == "min_p") return llama_sampler_init_min_p(get("min_p", 0.05), min_keep);
-  if (step == "xtc") return llama_sampler_init_xtc(get("xtc_probability", 0), get("xtc_threshold", 0.1), min_keep, 1);
+  if (step == "top_n_sigma")
+    return llama_sampler_init_top_n_sigma(get("top_n_sigma", -1));
+  if (step == "top_k")
+    return llama_sampler_init_top_k(get_int("top_k", 40));
+  if (step == "typ_p")
+    return llama_sampler_init_typical(get("typical_p", 1), min_keep);
+  if (step == "top_p")
+    return llama_sampler_init_top_p(get("top_p", 0.95), min_keep);
+  if (step == "min_p")
+    return llama_sampler_init_min_p(get("min_p", 0.05), min_keep);
+  if (step == "xtc")
+    return llama_sampler_init_xtc(get("xtc_probability", 0), get("xtc_threshold", 0.1), min_keep, 1);
   if (step == "temperature") {
     return llama_sampler_init_temp_ext(get("temperature", 0.8), get("dynatemp_range", 0), get("dynatemp_exponent", 1));
   }
   if (step == "mirostat1") {
     return llama_sampler_init_mirostat(n_vocab, 7, get("mirostat_tau", 5), get("mirostat_eta", 0.1), 100);
   }
-  if (step == "mirostat2") return llama_sampler_init_mirostat_v2(7, get("mirostat_tau", 5), get("mirostat_eta", 0.1));
+  if (step == "mirostat2")
+    return llama_sampler_init_mirostat_v2(7, get("mirostat_tau", 5), get("mirostat_eta", 0.1));
   std::fprintf(stderr, "unknown step %s\n", step.c_str());
   std::exit(1);
 }
@@ -120,7 +126,8 @@ void print_steps(const Case& c) {
   llama_token_data_array left{data.data(), data.size(), -1, false};
   for (size_t i = 0; i < c.chain.size(); ++i) {
     llama_sampler* step = make_step(c.chain[i], c);
-    for (const int token : c.history) llama_sampler_accept(step, token);
+    for (const int token : c.history)
+      llama_sampler_accept(step, token);
     llama_sampler_apply(step, &left);
     llama_sampler_free(step);
     std::printf("%s[\"%s\",", i > 0 ? "," : "", c.chain[i].c_str());
@@ -131,16 +138,19 @@ void print_steps(const Case& c) {
 
 void print_draws(const Case& c) {
   std::vector<llama_sampler*> steps;
-  for (const std::string& name : c.chain) steps.push_back(make_step(name, c));
+  for (const std::string& name : c.chain)
+    steps.push_back(make_step(name, c));
   for (int i = 0; i < c.draws; ++i) {
     std::vector<llama_token_data> data = candidates_of(c.logits);
     llama_token_data_array left{data.data(), data.size(), -1, false};
-    for (llama_sampler* step : steps) llama_sampler_apply(step, &left);
+    for (llama_sampler* step : steps)
+      llama_sampler_apply(step, &left);
     std::printf("%s[%d,", i > 0 ? "," : "", left.data[left.selected].id);
     print_left(left);
     std::printf("]");
   }
-  for (llama_sampler* step : steps) llama_sampler_free(step);
+  for (llama_sampler* step : steps)
+    llama_sampler_free(step);
 }
 
 void run(const Case& c) {
@@ -180,9 +190,11 @@ void run_text(const Case& c) {
   ids.resize(static_cast<size_t>(llama_tokenize(vocab, c.text.data(), static_cast<int>(c.text.size()), ids.data(),
                                                 static_cast<int>(ids.size()), false, false)));
   std::vector<const char*> breakers;
-  for (const std::string& b : c.breaker_texts) breakers.push_back(b.c_str());
+  for (const std::string& b : c.breaker_texts)
+    breakers.push_back(b.c_str());
   llama_sampler* dry = llama_sampler_init_dry(vocab, 1, 1.75F, 2, 500, breakers.data(), breakers.size());
-  for (const llama_token id : ids) llama_sampler_accept(dry, id);
+  for (const llama_token id : ids)
+    llama_sampler_accept(dry, id);
   std::vector<llama_token_data> data =
       candidates_of(std::vector<float>(static_cast<size_t>(llama_vocab_n_tokens(vocab)), 0.0F));
   llama_token_data_array left{data.data(), data.size(), -1, false};
@@ -212,7 +224,8 @@ std::string bytes_of(const std::string& hex) {
 template <typename T>
 std::vector<T> rest_of(std::istringstream& in) {
   std::vector<T> values;
-  for (T value; in >> value;) values.push_back(value);
+  for (T value; in >> value;)
+    values.push_back(value);
   return values;
 }
 
@@ -225,16 +238,26 @@ int main() {
     std::istringstream in(line);
     std::string word, value;
     in >> word;
-    if (word == "json") std::getline(in >> std::ws, c.json);
-    if (word == "opt") in >> value >> c.options[value];
-    if (word == "chain") c.chain = rest_of<std::string>(in);
-    if (word == "logits") c.logits = rest_of<float>(in);
-    if (word == "history") c.history = rest_of<int>(in);
-    if (word == "breaker") c.breakers.push_back(rest_of<int>(in));
-    if (word == "draws") in >> c.draws;
-    if (word == "model") in >> c.model;
-    if (word == "text" && in >> value) c.text = bytes_of(value);
-    if (word == "breaker_text" && in >> value) c.breaker_texts.push_back(bytes_of(value));
+    if (word == "json")
+      std::getline(in >> std::ws, c.json);
+    if (word == "opt")
+      in >> value >> c.options[value];
+    if (word == "chain")
+      c.chain = rest_of<std::string>(in);
+    if (word == "logits")
+      c.logits = rest_of<float>(in);
+    if (word == "history")
+      c.history = rest_of<int>(in);
+    if (word == "breaker")
+      c.breakers.push_back(rest_of<int>(in));
+    if (word == "draws")
+      in >> c.draws;
+    if (word == "model")
+      in >> c.model;
+    if (word == "text" && in >> value)
+      c.text = bytes_of(value);
+    if (word == "breaker_text" && in >> value)
+      c.breaker_texts.push_back(bytes_of(value));
     if (word == "end") {
       c.model.empty() ? run(c) : run_text(c);
       c = Case();
