@@ -57,7 +57,7 @@ static void generate(const tsr_model* model, tsr_context* context, tsr_sampler* 
     int32_t token;
     tsr_token_info info;
     check(tsr_sampler_sample_row(sampler, context, 0, &token), "sample");
-    check(tsr_sampler_accept(sampler, token), "accept");
+    check(tsr_sampler_accept(sampler, &token, 1), "accept");
     check(tsr_token_get_info(model, token, &info, sizeof info), "token");
     ended = info.is_end;
     if (!ended) {
@@ -99,8 +99,9 @@ int main(int argc, char** argv) {
   check(tsr_context_options_init(&context_options, sizeof context_options), "options");
   context_options.n_ctx = (int64_t)n_prompt + 1024;
   check(tsr_context_create(model, &context_options, &context), "context");
-  check(tsr_sampler_options_init(&sampler_options, sizeof sampler_options), "options");
-  check(tsr_sampler_create(&sampler_options, &sampler), "sampler");
+  check(tsr_model_sampler_options_init(model, &sampler_options, sizeof sampler_options), "options");
+  check(tsr_sampler_create(model, &sampler_options, &sampler), "sampler");
+  check(tsr_sampler_accept(sampler, prompt, n_prompt), "prompt");
 
   fprintf(stderr, "\n%zu tokens of prompt\n", n_prompt);
   decode_prompt(context, prompt, n_prompt);

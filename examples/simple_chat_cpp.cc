@@ -17,13 +17,14 @@ void run(const std::string& path, const std::string& message, long most_tokens) 
   tsr::ContextOptions options;
   options.n_ctx = static_cast<int64_t>(prompt.size()) + 1024;
   tsr::Context context(model, options);
-  tsr::Sampler sampler;
+  tsr::Sampler sampler(model, tsr::SamplerOptions(model));
+  sampler.accept(prompt);
   tsr::Stream stream(model);
 
   context.append(prompt);
   for (long n = 0; n < most_tokens; ++n) {
     const int32_t token = sampler.sample(context);
-    sampler.accept(token);
+    sampler.accept({token});
     if (model.token(token).is_end) {
       break;
     }

@@ -393,31 +393,67 @@ typedef struct tsr_sampler tsr_sampler;
 /* Asks for a random seed. */
 #define TSR_RANDOM_SEED UINT64_C(0xFFFFFFFF)
 
+typedef struct tsr_logit_bias {
+  int32_t id;
+  float bias; /* added before everything else; -INFINITY: never chosen */
+} tsr_logit_bias;
+
+/* Names, defaults and meaning are llama.cpp's. Pointers are read during tsr_sampler_create() only. */
 typedef struct tsr_sampler_options {
   size_t size;
-  float temperature; /* default 0.8; 0 or less: always the largest logit, and the rest is ignored */
-  int32_t top_k;     /* default 40: keep the k largest; 0 or less: all */
-  float top_p;       /* default 0.95: keep the fewest whose probabilities reach p; 1 or more: all */
-  float min_p;       /* default 0.05: keep those at least p times as probable as the best; 0 or less: all */
-  uint64_t seed;     /* default TSR_RANDOM_SEED. One seed and equal logits give equal tokens on every machine */
+  uint64_t seed;           /* default TSR_RANDOM_SEED. One seed and equal logits give equal tokens on every machine */
+  float temperature;       /* default 0.8; 0 or less: always the largest logit */
+  float dynatemp_range;    /* default 0; above: temperature within +- range, by the distribution's entropy */
+  float dynatemp_exponent; /* default 1 */
+  int32_t top_k;           /* default 40: keep the k largest; 0 or less: all */
+  float top_p;             /* default 0.95: keep the fewest whose probabilities reach p; 1 or more: all */
+  float min_p;             /* default 0.05: keep those at least p times as probable as the best; 0 or less: all */
+  float typical_p;         /* default 1: off */
+  float top_n_sigma;       /* default -1; 0 or less: off */
+  float xtc_probability;   /* default 0: off */
+  float xtc_threshold;     /* default 0.1 */
+  int32_t min_keep;        /* default 0: top_p, min_p, typical_p and xtc leave at least as many */
+  int32_t repeat_last_n;   /* default 64: tokens that the penalties look back; 0: none, -1: all */
+  float repeat_penalty;    /* default 1: off */
+  float frequency_penalty; /* default 0: off */
+  float presence_penalty;  /* default 0: off */
+  float dry_multiplier;    /* default 0: off */
+  float dry_base;          /* default 1.75 */
+  int32_t dry_allowed_length;               /* default 2 */
+  int32_t dry_penalty_last_n;               /* default 64; 0: off, -1: all */
+  int32_t mirostat;                         /* default 0: off; 1, 2: instead of most of the chain */
+  float mirostat_tau;                       /* default 5 */
+  float mirostat_eta;                       /* default 0.1 */
+  const char* const* dry_sequence_breakers; /* [n_dry_sequence_breakers]; NULL: the default ones */
+  size_t n_dry_sequence_breakers;
+  const tsr_logit_bias* logit_bias; /* [n_logit_bias] */
+  size_t n_logit_bias;
+  const char* samplers; /* the chain's steps, as "top_k;temperature"; NULL: penalties, dry, top_n_sigma, top_k,
+                           typical_p, top_p, min_p, xtc, temperature */
 } tsr_sampler_options;
 
 /* Writes the defaults, which are the program's. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
 TSR_API tsr_status tsr_sampler_options_init(tsr_sampler_options* options, size_t struct_size);
+/* The same with what the model file recommends in their place. Its texts are valid as long as the model handle. */
+TSR_API tsr_status tsr_model_sampler_options_init(const tsr_model* model, tsr_sampler_options* options,
+                                                  size_t struct_size);
 
-/* options may be NULL. Errors: TSR_INVALID_ARGUMENT for a value that is no number. */
-TSR_API tsr_status tsr_sampler_create(const tsr_sampler_options* options, tsr_sampler** sampler);
+/* model: whose tokens spell the sequence breakers of DRY; may be NULL where DRY is off. options: NULL: the defaults.
+ * Tokens that a model must never choose (tsr_vocab_info.suppress_ids) are banned by logit_bias, if at all.
+ * Errors: TSR_INVALID_ARGUMENT (names the setting and its range). */
+TSR_API tsr_status tsr_sampler_create(const tsr_model* model, const tsr_sampler_options* options,
+                                      tsr_sampler** sampler);
 TSR_API void tsr_sampler_free(tsr_sampler* sampler);
 
-/* Draws a token. logits: [n_vocab] f32; NaN and -inf are never chosen. Errors: TSR_INVALID_DATA when no logit is a
- * number (a damaged model): end the generation; *id is TSR_NO_TOKEN then. */
+/* Draws a token. logits: [n_vocab] f32; NaN and -inf are never chosen. Errors: TSR_INVALID_DATA when there is
+ * nothing to choose (a damaged model, or every token banned): end the generation; *id is TSR_NO_TOKEN then. */
 TSR_API tsr_status tsr_sampler_sample(tsr_sampler* sampler, const float* logits, size_t n_vocab, int32_t* id);
 /* The same from a row of the context's last decode. */
 TSR_API tsr_status tsr_sampler_sample_row(tsr_sampler* sampler, tsr_context* context, int64_t row, int32_t* id);
-/* Tells the sampler which token was really appended, also one of the prompt: sampling alone does not. Settings that
- * look back at the text depend on it; none of today's options does. */
-TSR_API tsr_status tsr_sampler_accept(tsr_sampler* sampler, int32_t id);
-/* Forgets accepted tokens and begins its random numbers again, from the same seed. */
+/* Adds tokens to the history that penalties and DRY look at: the prompt first, then each token that was chosen;
+ * sampling alone does not. ids: [n]. */
+TSR_API tsr_status tsr_sampler_accept(tsr_sampler* sampler, const int32_t* ids, size_t n);
+/* Forgets accepted tokens, and begins again with random numbers (from the same seed) and mirostat. */
 TSR_API tsr_status tsr_sampler_reset(tsr_sampler* sampler);
 /* The seed in use, never TSR_RANDOM_SEED. */
 TSR_API tsr_status tsr_sampler_seed(const tsr_sampler* sampler, uint64_t* seed);

@@ -94,11 +94,6 @@ struct ContextOptions : tsr_context_options {
   ContextOptions() { check(tsr_context_options_init(this, sizeof(tsr_context_options))); }
 };
 
-/// The members of tsr_sampler_options, with their defaults.
-struct SamplerOptions : tsr_sampler_options {
-  SamplerOptions() { check(tsr_sampler_options_init(this, sizeof(tsr_sampler_options))); }
-};
-
 /// As tsr_model_options; empty texts and lists mean the default.
 struct ModelOptions {
   std::vector<std::string> devices;
@@ -463,11 +458,19 @@ class Context {
   detail::Handle<tsr_context, tsr_context_free> handle_;
 };
 
+/// The members of tsr_sampler_options, with their defaults, or with what a model file recommends.
+struct SamplerOptions : tsr_sampler_options {
+  SamplerOptions() { check(tsr_sampler_options_init(this, sizeof(tsr_sampler_options))); }
+  explicit SamplerOptions(const Model& model) {
+    check(tsr_model_sampler_options_init(model.get(), this, sizeof(tsr_sampler_options)));
+  }
+};
+
 class Sampler {
  public:
-  explicit Sampler(const SamplerOptions& options = {}) {
+  explicit Sampler(const Model& model, const SamplerOptions& options = {}) {
     tsr_sampler* sampler = nullptr;
-    check(tsr_sampler_create(&options, &sampler));
+    check(tsr_sampler_create(model.get(), &options, &sampler));
     handle_.reset(sampler);
   }
 
@@ -485,7 +488,7 @@ class Sampler {
     return id;
   }
 
-  void accept(int32_t id) { check(tsr_sampler_accept(get(), id)); }
+  void accept(const std::vector<int32_t>& ids) { check(tsr_sampler_accept(get(), ids.data(), ids.size())); }
   void reset() { check(tsr_sampler_reset(get())); }
 
   uint64_t seed() const {

@@ -18,6 +18,7 @@ struct tsr_model {
   std::string vocab_model;
   std::string pre_tokenizer;
   std::vector<int32_t> suppress_ids;
+  std::string recommended_samplers;  // the chain, as parse_sampler_names() reads it
 };
 
 struct tsr_context {
@@ -27,6 +28,7 @@ struct tsr_context {
 
 struct tsr_sampler {
   tessera::SamplerOptions options;  // with the seed in use
+  tessera::DryBreakers breakers;
   tessera::Sampler sampler;
 };
 

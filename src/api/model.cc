@@ -4,6 +4,7 @@
 
 #include "api/handles.h"
 #include "device/registry.h"
+#include "runtime/sampler_options.h"
 
 namespace tessera::api {
 namespace {
@@ -62,6 +63,10 @@ std::unique_ptr<tsr_model> make_handle(std::shared_ptr<Model> model) {
   auto handle = std::make_unique<tsr_model>();
   for (const std::string_view key : model->metadata_keys()) {
     handle->metadata_keys.emplace_back(key);
+  }
+  for (const SamplerStep step : model->recommended_sampling().samplers) {
+    handle->recommended_samplers += handle->recommended_samplers.empty() ? "" : ";";
+    handle->recommended_samplers += sampler_step_name(step);
   }
   if (model->text_status().ok()) {
     const Tokenizer& tokenizer = model->tokenizer();

@@ -68,15 +68,13 @@ class Context::Impl {
     n_outputs_ = 0;
     direct_ = nullptr;
     const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
-    if (pieces.size() > 1) {
-      logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
-    }
+    TRY(make_room_for_logits(pieces.size(), n_wanted));
     try {
       return run_pieces(pieces, lengths, n_wanted);
     } catch (const std::bad_alloc&) {
       // The book of pages may be half written: nothing may use it any more.
       n_outputs_ = 0;
-      dead_ = Status(ErrorCode::kOutOfMemory, "memory ran out in the middle of a batch; make the context again");
+      dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left in the middle of a batch; make the context again");
       return dead_;
     }
   }
@@ -174,6 +172,18 @@ class Context::Impl {
       }
     }
     return {};
+  }
+
+  Status make_room_for_logits(size_t n_pieces, int64_t n_wanted) {
+    try {
+      if (n_pieces > 1) {
+        logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return {ErrorCode::kOutOfMemory,
+              fmt::format("no memory is left on the host for {} rows of logits; lower --batch-size", n_wanted)};
+    }
   }
 
   Status run_pieces(std::span<const std::span<const BatchToken>> pieces, const std::vector<int64_t>& lengths,

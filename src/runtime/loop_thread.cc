@@ -1,5 +1,6 @@
 #include "runtime/loop_thread.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,15 @@ namespace {
 
 // Whose loop this thread runs. An id of std::thread would not do: it may be given out again after the thread has ended.
 thread_local const LoopThread* current_loop = nullptr;
+
+// A caller's own mistake ends the program; the machine's shortage of memory ends only the call.
+Status run_guarded(const std::function<Status()>& fn) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, "no memory is left for this call; free some, or lower --ctx-size or --batch-size"};
+  }
+}
 
 }  // namespace
 
@@ -43,9 +53,6 @@ Status LoopThread::run(const std::function<Status()>& fn) {
   {
     std::unique_lock lock(call.mutex);
     call.finished.wait(lock, [&] { return call.done; });
-  }
-  if (call.thrown != nullptr) {
-    std::rethrow_exception(call.thrown);
   }
   return std::move(call.result);
 }
@@ -81,11 +88,7 @@ void LoopThread::loop() {
     first_ = call.next;
     last_ = first_ == nullptr ? &first_ : last_;
     lock.unlock();
-    try {
-      call.result = (*call.fn)();
-    } catch (...) {
-      call.thrown = std::current_exception();
-    }
+    call.result = run_guarded(*call.fn);
     {
       // Notified under the lock: the caller, whose stack the call lies on, cannot leave before.
       const std::lock_guard done(call.mutex);

@@ -5,7 +5,6 @@
 // what belongs to the model therefore needs no locks. A call made from the loop thread itself runs at once.
 
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,8 +26,8 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
 
   /// Runs fn on the loop thread and returns its result. What fn wrote is visible to the caller, and the other way
-  /// round. Errors: fn's own; kCancelled after stop(), then fn did not run. What fn throws (memory ran out) is thrown
-  /// here.
+  /// round. Errors: fn's own; kOutOfMemory when std::bad_alloc escaped from fn; kCancelled after stop(), then fn did
+  /// not run.
   Status run(const std::function<Status()>& fn);
 
   /// Takes no further calls from other threads, runs those that wait already, and ends the thread; from the loop thread
@@ -44,10 +43,9 @@ class LoopThread {
     const std::function<Status()>* fn = nullptr;
     Call* next = nullptr;  // guarded by the loop's mutex_
     Status result;
-    std::exception_ptr thrown;
     std::mutex mutex;
     std::condition_variable finished;
-    bool done = false;  // guarded by mutex, as the two above are ordered by it
+    bool done = false;  // guarded by mutex
   };
 
   LoopThread() = default;

@@ -81,7 +81,7 @@ tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1)
   batch.n_tokens = n;
   countdown = fail_at < 0 ? fail_in_decode_at : countdown.load();
   step([&] { return decode(context, batch); });
-  step([&] { return tsr_sampler_create(nullptr, &sampler); });
+  step([&] { return tsr_sampler_create(model, nullptr, &sampler); });
   step([&] { return tsr_sampler_sample_row(sampler, context, 0, &id); });
   step([&] { return tsr_stream_create(model, true, &stream); });
   step([&] { return tsr_stream_push(stream, id, &text, nullptr); });

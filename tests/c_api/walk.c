@@ -363,6 +363,7 @@ int main(int argc, char** argv) {
   walk_sequences(context);
   walk_context_errors(model, context);
   walk_sampler(context);
+  walk_sampler_options(model);
   tsr_context_free(context);
   tsr_model_free(model);
   model = load_model(gemma_path);

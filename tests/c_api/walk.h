@@ -51,5 +51,6 @@ void walk_sequences(tsr_context* context);
 void walk_context_errors(const tsr_model* model, tsr_context* context);
 void walk_window(const tsr_model* gemma);
 void walk_sampler(tsr_context* context);
+void walk_sampler_options(const tsr_model* model);
 
 #endif

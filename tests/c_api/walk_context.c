@@ -168,7 +168,7 @@ void walk_sampler(tsr_context* context) {
   int32_t id = 7, drawn[16], i;
   EXPECT_OK(tsr_sampler_options_init(&options, sizeof options));
   options.temperature = 0;
-  EXPECT_OK(tsr_sampler_create(&options, &sampler));
+  EXPECT_OK(tsr_sampler_create(NULL, &options, &sampler));
   EXPECT_OK(tsr_sampler_sample(sampler, logits, 4, &id));
   EXPECT(id == 1);
   EXPECT_STATUS(TSR_INVALID_DATA, tsr_sampler_sample(sampler, numberless, 2, &id));
@@ -178,12 +178,12 @@ void walk_sampler(tsr_context* context) {
   EXPECT_OK(decode(context, tokens, NULL, NULL, 2));
   EXPECT_OK(tsr_sampler_sample_row(sampler, context, 0, &id));
   EXPECT(id >= 0 && id < 288);
-  EXPECT_OK(tsr_sampler_accept(sampler, id));
+  EXPECT_OK(tsr_sampler_accept(sampler, &id, 1));
   tsr_sampler_free(sampler);
 
   options.temperature = 2;
   options.seed = 42;
-  EXPECT_OK(tsr_sampler_create(&options, &sampler));
+  EXPECT_OK(tsr_sampler_create(NULL, &options, &sampler));
   for (i = 0; i < 16; ++i) {
     EXPECT_OK(tsr_sampler_sample_row(sampler, context, 0, &drawn[i]));
   }
@@ -194,8 +194,10 @@ void walk_sampler(tsr_context* context) {
     EXPECT_OK(tsr_sampler_sample_row(sampler, context, 0, &id));
     EXPECT(id == drawn[i]);
   }
-  EXPECT_BAD(tsr_sampler_accept(sampler, -1));
-  EXPECT_BAD(tsr_sampler_accept(NULL, 1));
+  id = -1;
+  EXPECT_BAD(tsr_sampler_accept(sampler, &id, 1));
+  EXPECT_BAD(tsr_sampler_accept(sampler, NULL, 1));
+  EXPECT_BAD(tsr_sampler_accept(NULL, tokens, 2));
   EXPECT_BAD(tsr_sampler_reset(NULL));
   EXPECT_BAD(tsr_sampler_seed(NULL, &seed));
   EXPECT_BAD(tsr_sampler_seed(sampler, NULL));
@@ -206,14 +208,65 @@ void walk_sampler(tsr_context* context) {
   EXPECT_BAD(tsr_sampler_sample_row(sampler, NULL, 0, &id));
   EXPECT_BAD(tsr_sampler_sample_row(sampler, context, 1, &id));
   EXPECT_BAD(tsr_sampler_sample_row(sampler, context, 0, NULL));
-  EXPECT_BAD(tsr_sampler_create(NULL, NULL));
+  EXPECT_BAD(tsr_sampler_create(NULL, NULL, NULL));
   tsr_sampler_free(sampler);
   options.top_p = NAN;
-  EXPECT_BAD(tsr_sampler_create(&options, &none));
+  EXPECT_BAD(tsr_sampler_create(NULL, &options, &none));
   EXPECT(none == NULL);
-  EXPECT_OK(tsr_sampler_create(NULL, &sampler));
+  EXPECT_OK(tsr_sampler_create(NULL, NULL, &sampler));
   EXPECT_OK(tsr_sampler_seed(sampler, &seed));
   EXPECT(seed != TSR_RANDOM_SEED);
   tsr_sampler_free(sampler);
   tsr_sampler_free(NULL);
+}
+
+/* Settings that look back, that ban, that need the vocabulary. */
+void walk_sampler_options(const tsr_model* model) {
+  static const float logits[] = {0, 3, 2.9f, 1};
+  static const char* const breakers[] = {"\n", NULL};
+  const tsr_logit_bias ban = {1, -INFINITY}, wrong = {-1, 0};
+  const int32_t seen = 1;
+  tsr_sampler_options options, bad;
+  tsr_sampler* sampler = NULL;
+  int32_t id = 0;
+  EXPECT_OK(tsr_model_sampler_options_init(model, &options, sizeof options));
+  EXPECT(options.size == sizeof options && options.top_k == 40 && strstr(options.samplers, "top_k;") != NULL);
+  options.temperature = 0;
+  options.presence_penalty = 1;
+  EXPECT_OK(tsr_sampler_create(NULL, &options, &sampler));
+  EXPECT_OK(tsr_sampler_sample(sampler, logits, 4, &id));
+  EXPECT(id == 1);
+  EXPECT_OK(tsr_sampler_accept(sampler, &seen, 1)); /* now 2 is better */
+  EXPECT_OK(tsr_sampler_sample(sampler, logits, 4, &id));
+  EXPECT(id == 2);
+  EXPECT_OK(tsr_sampler_reset(sampler));
+  EXPECT_OK(tsr_sampler_sample(sampler, logits, 4, &id));
+  EXPECT(id == 1);
+  tsr_sampler_free(sampler);
+  options.logit_bias = &ban;
+  options.n_logit_bias = 1;
+  EXPECT_OK(tsr_sampler_create(NULL, &options, &sampler));
+  EXPECT_OK(tsr_sampler_sample(sampler, logits, 4, &id));
+  EXPECT(id == 2);
+  tsr_sampler_free(sampler);
+  options.dry_multiplier = 1;
+  options.dry_sequence_breakers = breakers;
+  options.n_dry_sequence_breakers = 1;
+  EXPECT_OK(tsr_sampler_create(model, &options, &sampler));
+  tsr_sampler_free(sampler);
+
+#define EXPECT_SAMPLER(the_model, field, value)              \
+  bad = options;                                             \
+  bad.field = value;                                         \
+  EXPECT_BAD(tsr_sampler_create(the_model, &bad, &sampler)); \
+  EXPECT(sampler == NULL)
+  EXPECT_SAMPLER(NULL, top_k, 1); /* DRY without a vocabulary */
+  EXPECT_SAMPLER(model, n_dry_sequence_breakers, 2);
+  EXPECT_SAMPLER(model, logit_bias, &wrong);
+  EXPECT_SAMPLER(model, logit_bias, NULL);
+  EXPECT_SAMPLER(model, samplers, "top_k;bottom_k");
+  EXPECT_SAMPLER(model, mirostat, 7);
+  EXPECT_SAMPLER(model, size, 8);
+  EXPECT_BAD(tsr_model_sampler_options_init(NULL, &options, sizeof options));
+  EXPECT_BAD(tsr_model_sampler_options_init(model, NULL, sizeof options));
 }

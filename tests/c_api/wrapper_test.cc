@@ -128,20 +128,20 @@ TEST(Wrapper, Templates) {
 
 TEST(Wrapper, ContextsOutliveTheirModelAndMove) {
   auto model = std::make_unique<tsr::Model>(kLlama);
+  tsr::SamplerOptions greedy(*model);
+  greedy.temperature = 0;
+  tsr::Sampler sampler(*model, greedy);
   tsr::Context first = small_context(*model, 2);
   model.reset();
   tsr::Context context = std::move(first);
   context.append({1, 5, 9, 13, 17, 21, 25, 29, 33, 37});  // more than a batch
   EXPECT_EQ(context.length(), 10);
   EXPECT_EQ(context.n_logits(), 1);
-  tsr::SamplerOptions greedy;
-  greedy.temperature = 0;
-  tsr::Sampler sampler(greedy);
   const int32_t best = sampler.sample(context);
   const tsr::Logits row = context.logits();
   EXPECT_EQ(best, std::max_element(row.begin(), row.end()) - row.begin());
   EXPECT_EQ(sampler.sample(row.data(), row.size()), best);
-  sampler.accept(best);
+  sampler.accept({best});
   sampler.reset();
 
   context.fork(0, 1, 10);
