@@ -13,6 +13,14 @@ TokenProbability candidate(size_t id, float logit) {
   return {static_cast<int32_t>(id), std::min(logit, std::numeric_limits<float>::max()), 0};
 }
 
+float largest_of(const std::vector<TokenProbability>& list) {
+  float largest = -kInfinity;
+  for (const TokenProbability& c : list) {
+    largest = std::max(largest, c.logit);
+  }
+  return largest;
+}
+
 // A heap with the worst of the best k on top: nearly every logit costs one comparison with it.
 void select_best(std::span<const float> logits, size_t k, std::vector<TokenProbability>& best) {
   best.clear();
@@ -87,11 +95,7 @@ void Candidates::weigh() {
   if (weighed_) {
     return;
   }
-  float largest = -kInfinity;
-  for (const TokenProbability& c : list_) {
-    largest = std::max(largest, c.logit);
-  }
-  largest_ = static_cast<double>(largest);
+  largest_ = static_cast<double>(largest_of(list_));
   constexpr double kPairs = 700;  // so far down the exponential of two at once goes
   size_t i = 0;
   for (; i + 1 < list_.size(); i += 2) {
@@ -130,20 +134,13 @@ void Candidates::drop_far_below(double distance) {
   // A weight may be rounded up to that of the distance from a little further away.
   const double span = (distance * (1 + 1e-6) + 1e-9) * temperature_;
   if (is_list_) {
-    float largest = -kInfinity;
-    for (const TokenProbability& c : list_) {
-      largest = std::max(largest, c.logit);
-    }
-    const double least = static_cast<double>(largest) - span;
+    const double least = static_cast<double>(largest_of(list_)) - span;
     keep_if([least](const TokenProbability& c) { return static_cast<double>(c.logit) >= least; });
     return;
   }
-  float largest = -kInfinity;
-  for (const float x : logits_) {
-    largest = x > largest ? x : largest;
-  }
-  const double least = static_cast<double>(std::min(largest, std::numeric_limits<float>::max())) - span;
-  make_list(std::max(least, static_cast<double>(std::numeric_limits<float>::lowest())));
+  const int32_t best = largest_logit(logits_);
+  const float largest = best < 0 ? 0 : std::min(logits_[static_cast<size_t>(best)], std::numeric_limits<float>::max());
+  make_list(std::max(static_cast<double>(largest) - span, static_cast<double>(std::numeric_limits<float>::lowest())));
 }
 
 // Of the logits from `least` up; lowest() takes all numbers.

@@ -112,9 +112,8 @@ void keep_min_p(Candidates& candidates, double p, size_t min_keep) {
   if (!(p > 0)) {
     return;
   }
-  if (min_keep <= 1) {
-    candidates.drop_far_below(
-        std::max(0.0, -exact_log(std::min(p, 1.0))));  // spares weighing most of a large vocabulary
+  if (min_keep <= 1) {  // spares weighing most of a large vocabulary
+    candidates.drop_far_below(std::max(0.0, -exact_log(std::min(p, 1.0))));
   }
   candidates.weigh();
   const auto& list = candidates.list();

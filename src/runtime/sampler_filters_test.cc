@@ -188,12 +188,12 @@ TEST(SamplerFilters, ExtremeLogits) {
                                                   {1e-45F, -1e-45F, 0, -0.0F}};
   for (const auto& logits : inputs) {
     const bool any = std::ranges::any_of(logits, [](float x) { return x > -kInf; });
-    for (const auto& [first_name, first] : kAtWork) {
-      for (const auto& [second_name, second] : kAtWork) {
-        SCOPED_TRACE(testing::Message() << testing::PrintToString(logits) << " " << first_name << " " << second_name);
+    for (const auto& first : kAtWork) {
+      for (const auto& second : kAtWork) {
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(logits) << " " << first.first << " " << second.first);
         const auto both = [&](Candidates& c) {
-          first(c);
-          second(c);
+          first.second(c);
+          second.second(c);
         };
         EXPECT_EQ(ids_after(logits, both).empty(), !any);
         const std::vector<double> p = probabilities_after(logits, both);
