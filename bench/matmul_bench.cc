@@ -1,8 +1,7 @@
 // What the CPU's products reach, against ceilings measured in the same run.
 //
 //   matmul_bench [--isa portable|avx2|avxvnni|avx512] [--dtype NAME]... [--shape ROWSxCOLUMNS]... [--tokens N]
-//   [--panels]
-//                [--csv ROUNDS]
+//                [--panels] [--csv ROUNDS]
 //
 // Ceilings: bytes read per second from a buffer of the size of a model, and int8 products per second from registers.
 // Per dtype and shape: decode (1 token; weights from enough copies that no cache but the last holds them) as GB/s of

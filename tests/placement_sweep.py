@@ -111,7 +111,7 @@ def main():
     models += sorted((ROOT / "models").glob("*.gguf"))
     sweep = Sweep(args)
     isas = []
-    for isa in ("portable", "avx2", "avx512"):
+    for isa in ("portable", "avx2", "avxvnni", "avx512"):
         probe = subprocess.run([args.bin, "logits", "-m", str(models[0]), "--tokens", "1", "--kernels", "fast", "--cpu-isa",
                                 isa, "--json", "-"], capture_output=True, text=True, check=False)
         if probe.returncode == 0:

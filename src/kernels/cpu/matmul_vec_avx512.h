@@ -12,7 +12,7 @@ namespace tessera::avx512 {
 
 inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 4;
-inline constexpr int kLoneTokens = 8;  // 8 integer and 8 float sums of the 32 registers
+inline constexpr int kLoneTokens = 8;    // 8 integer and 8 float sums of the 32 registers
 inline constexpr int kSlabTokens = 12;   // 12 integer and 12 float sums of the 32 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
 inline constexpr int64_t kFloatRows = 8;

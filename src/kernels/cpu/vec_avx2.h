@@ -1,5 +1,6 @@
 #pragma once
-// vec.h for AVX2 with FMA and F16C, and for AVX-VNNI: two registers per vector. Include vec.h instead; meanings are in vec_portable.h.
+// vec.h for AVX2 with FMA and F16C, and for AVX-VNNI: two registers per vector. Include vec.h instead; meanings are in
+// vec_portable.h.
 
 #include <cstdint>
 #include <cstring>
