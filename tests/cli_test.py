@@ -410,6 +410,12 @@ class Run(CliTest):
                              self.good_json("tokenize", "-m", LLAMA, "--json", "hello"))
             writer.wait()
 
+    def test_escapes_in_a_prompt(self):
+        def ids(prompt, *flags):
+            return self.good_json("run", "-m", LLAMA, "-no-cnv", "-n", "1", "--json", "-p", prompt, *flags)["prompt_tokens"]
+        self.assertEqual(ids(r"a\nb\x41\q\\"), ids("a\nbA\\q\\", "--no-escape"))
+        self.assertNotEqual(ids(r"a\nb"), ids(r"a\nb", "-no-e"))
+
     def test_an_empty_prompt_is_an_error(self):
         for args in (["-p", ""], ["-f", os.devnull], []):
             self.bad(1, "prompt is empty.*--prompt", "run", "-m", LLAMA, *args)

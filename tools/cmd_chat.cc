@@ -18,7 +18,8 @@ namespace tessera {
 namespace {
 
 constexpr const char* kHelp =
-    "/clear forgets the conversation; /exit or Ctrl-D ends; Ctrl-C stops an answer; \\ at the end of a line continues it\n";
+    "/clear forgets the conversation; /exit or Ctrl-D ends; Ctrl-C stops an answer; \\ at the end of a line continues "
+    "it\n";
 
 /// The command that a line is: one word of letters behind a slash. Empty: the line is for the model.
 std::string_view command_of(std::string_view line) {
@@ -27,7 +28,8 @@ std::string_view command_of(std::string_view line) {
     return {};
   }
   line = line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin);
-  const bool is_word = line.size() > 1 && std::ranges::all_of(line.substr(1), [](char c) { return c >= 'a' && c <= 'z'; });
+  const bool is_word =
+      line.size() > 1 && std::ranges::all_of(line.substr(1), [](char c) { return c >= 'a' && c <= 'z'; });
   return is_word ? line : std::string_view();
 }
 

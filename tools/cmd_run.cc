@@ -18,7 +18,8 @@ using Json = nlohmann::ordered_json;
 
 Result<std::string> read_prompt(const ParsedFlags& flags) {
   if (flags.given("prompt")) {
-    return flags.get_string("prompt");
+    const std::string text = flags.get_string("prompt");
+    return flags.get_bool("escape") ? unescape(text) : text;
   }
   ASSIGN_OR_RETURN(std::string text, read_input(flags.given("file") ? flags.get_string("file") : "-"));
   if (text.ends_with('\n')) {
@@ -110,8 +111,8 @@ Status cmd_run(const ParsedFlags& flags) {
   } else {
     TRY(print("\n"));
     const std::string summary =
-        fmt::format("\n{}ended by: {}; seed {}\n\n{}{}", speed_lines(generation.timings),
-                    stop_text(generation.stop), generation.seed, device_table(*model), placement_line(*model));
+        fmt::format("\n{}ended by: {}; seed {}\n\n{}{}", speed_lines(generation.timings), stop_text(generation.stop),
+                    generation.seed, device_table(*model), placement_line(*model));
     std::fwrite(summary.data(), 1, summary.size(), stderr);
   }
   if (generation.stop == StopReason::kCancelled) {

@@ -167,6 +167,28 @@ std::string quote(std::string_view text) {
   return "'" + escape(text) + "'";
 }
 
+std::string unescape(std::string_view text) {
+  constexpr std::string_view kLetters = "nrt'\"\\";
+  constexpr std::string_view kMeanings = "\n\r\t'\"\\";
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = text.substr(i + 1);
+    if (text[i] != '\\' || rest.empty()) {
+      result += text[i];
+    } else if (const size_t known = kLetters.find(rest[0]); known != std::string_view::npos) {
+      result += kMeanings[known];
+      ++i;
+    } else if (const auto byte = rest[0] == 'x' ? bytes_of_hex(rest.substr(1, 2)) : Result<std::string>(std::string());
+               byte.ok() && byte->size() == 1) {
+      result += *byte;
+      i += 3;
+    } else {
+      result += '\\';
+    }
+  }
+  return result;
+}
+
 std::string hex_bytes(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size() * 2);

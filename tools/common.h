@@ -46,6 +46,9 @@ std::string escape(std::string_view text);
 /// escape() in single quotes.
 std::string quote(std::string_view text);
 
+/// The text with \n, \r, \t, \', \", \\ and \xHH replaced by what they stand for; other backslashes stay.
+std::string unescape(std::string_view text);
+
 /// Lower-case hexadecimal digits of bytes.
 std::string hex_bytes(std::string_view bytes);
 

@@ -1,5 +1,6 @@
 #pragma once
-// Lines from a person or a pipe. On a terminal with editing keys, history and lines of any length; elsewhere as they come.
+// Lines from a person or a pipe. On a terminal with editing keys, history and lines of any length; elsewhere as they
+// come.
 
 #include <string>
 
@@ -10,8 +11,8 @@ class LineReader {
   /// prompt: shown on standard error where a person types. Must outlive the reader.
   explicit LineReader(const char* prompt);
 
-  /// The next message without its newline; false at the end of input. A backslash at a line's end joins the next line to
-  /// it with a newline.
+  /// The next message without its newline; false at the end of input. A backslash at a line's end joins the next line
+  /// to it with a newline.
   bool next(std::string& text);
 
  private:

@@ -9,9 +9,10 @@
 namespace tessera {
 namespace {
 
+// 32 bits, so that JSON readers which keep numbers as doubles repeat a generation from the seed they were told.
 uint64_t random_seed() {
   std::random_device device;
-  const uint64_t seed = (static_cast<uint64_t>(device()) << 32) | device();
+  const auto seed = static_cast<uint32_t>(device());
   return seed == kRandomSeed ? 0 : seed;
 }
 
