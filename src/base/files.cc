@@ -132,7 +132,8 @@ Result<std::string> read_pipe(const std::string& path, uint64_t max_bytes) {
   std::array<char, 1 << 16> block{};
   while (const size_t n = std::fread(block.data(), 1, block.size(), pipe.get())) {
     if (text.size() + n > max_bytes) {
-      return Status(ErrorCode::kDoesNotFit, fmt::format("'{}' gives more than the {} bytes that are read", path, max_bytes));
+      return Status(ErrorCode::kDoesNotFit,
+                    fmt::format("'{}' gives more than the {} bytes that are read", path, max_bytes));
     }
     text.append(block.data(), n);
   }

@@ -65,7 +65,8 @@ class MappedFile {
   int fd_ = -1;
 };
 
-/// The whole content of the file, pipe or terminal at `path`. Errors: those of MappedFile::open, and kDoesNotFit above max_bytes.
+/// The whole content of the file, pipe or terminal at `path`. Errors: those of MappedFile::open, and kDoesNotFit above
+/// max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
 
 /// Writes a file front to back and puts it in place only when it is complete: until commit() succeeds, whatever was at

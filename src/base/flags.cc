@@ -378,7 +378,8 @@ class FlagParser {
                            quoted(result_.positional_.back()));
       }
     }
-    const bool takes_text = result_.command_->max_positional > 0 || find_flag(table_, result_.command_->name, "--prompt");
+    const bool takes_text =
+        result_.command_->max_positional > 0 || find_flag(table_, result_.command_->name, "--prompt");
     return takes_text ? "; a text of several words needs quotes" : "";
   }
 

@@ -60,10 +60,9 @@ struct PlacementTarget {
   std::function<uint64_t(int device)> unit_bytes;
 };
 
-/// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each device
-/// its share of their number, with the head on the last (layer); the cuts of every layer divided over the devices
-/// (tensor).
-/// REQUIRES: check_shares() passed.
+/// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each
+/// device its share of their number, with the head on the last (layer); the cuts of every layer divided over the
+/// devices (tensor). REQUIRES: check_shares() passed.
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
                          uint64_t version);
 

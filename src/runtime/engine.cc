@@ -229,8 +229,9 @@ class ModelLoader {
     ModelState& m = *model_;
     ASSIGN_OR_RETURN(const ContextOptions context, with_context_size(m, options_.context));
     if (const int64_t trained = m.definition.info.n_ctx_train; trained > 0 && context.n_ctx > trained) {
-      log_.warning(fmt::format("--ctx-size {} is beyond the {} tokens that the model was trained on; text there may be poor",
-                               context.n_ctx, trained));
+      log_.warning(
+          fmt::format("--ctx-size {} is beyond the {} tokens that the model was trained on; text there may be poor",
+                      context.n_ctx, trained));
     }
     ASSIGN_OR_RETURN(const ContextSizes sizes, context_sizes(m, context));
     ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m, context, sizes));

@@ -77,7 +77,7 @@ TEST(LoopThread, SerialisesManyCallers) {
 TEST(LoopThread, FinishesWaitingCallsWhenStoppedAndRefusesLaterOnes) {
   for (int round = 0; round < 50; ++round) {
     const auto loop_owner = LoopThread::start().value();
-  LoopThread& loop = *loop_owner;
+    LoopThread& loop = *loop_owner;
     std::atomic<int> n_ran = 0;
     std::atomic<int> n_ok = 0;
     std::atomic<int> n_cancelled = 0;

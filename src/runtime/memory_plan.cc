@@ -5,8 +5,8 @@
 
 #include "base/checked.h"
 #include "kernels/ops/attention.h"
-#include "memory/kv_cache.h"
 #include "kernels/ops/kv_layout.h"
+#include "memory/kv_cache.h"
 
 namespace tessera {
 namespace {
@@ -78,10 +78,11 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
         window == 0 ? options.n_ctx : std::min(options.n_ctx, window + sizes.shape.n_tokens + 2 * kPageTokens);
     const int64_t n_pages = pages(visible) * options.n_seq_max;
     if (n_pages > kMaxPages) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("{} sequences of {} tokens need {} cache pages, {} are possible; lower --ctx-size or their "
-                                "number",
-                                options.n_seq_max, options.n_ctx, n_pages, kMaxPages));
+      return Status(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} sequences of {} tokens need {} cache pages, {} are possible; lower --ctx-size or their "
+                      "number",
+                      options.n_seq_max, options.n_ctx, n_pages, kMaxPages));
     }
     sizes.class_pages.push_back(n_pages);
   }
@@ -178,10 +179,8 @@ Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs) 
   if (lacking.empty()) {
     return {};
   }
-  return {
-      ErrorCode::kDoesNotFit,
-      fmt::format("the {} placement does not fit: {}. {}", split_mode_name(model.placement.made_by), lacking,
-                  advice(model, needs))};
+  return {ErrorCode::kDoesNotFit, fmt::format("the {} placement does not fit: {}. {}",
+                                              split_mode_name(model.placement.made_by), lacking, advice(model, needs))};
 }
 
 }  // namespace tessera

@@ -17,7 +17,8 @@ struct ContextSizes {
 /// The options with n_ctx = 0 replaced by the model's training context. Errors: kInvalidData when the file states none.
 Result<ContextOptions> with_context_size(const ModelState& model, ContextOptions options);
 
-/// Checks options against the model. REQUIRES: options are with_context_size(). Errors: kInvalidArgument naming the flag.
+/// Checks options against the model. REQUIRES: options are with_context_size(). Errors: kInvalidArgument naming the
+/// flag.
 Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions& options);
 
 /// Bytes of each kv(layer, cut): index layer * n_cuts + cut; 0 where the cut is empty.

@@ -139,12 +139,12 @@ Lowerer::Instance& Lowerer::instance(ValueId id, int device) {
 KernelFn Lowerer::kernel(Op op, int device, DType a, DType b) {
   const KernelFn function = kernels(device).find(op, a, b);
   if (function == nullptr && error_.ok()) {
-    error_ = Status(ErrorCode::kUnsupported,
-                    fmt::format("kernel class {} has no {} for {} and {}{}", kernels(device).kernel_class(), op_name(op),
-                                dtype_name(a), dtype_name(b),
-                                op == Op::kAppendKv || op == Op::kAttention
-                                    ? "; choose other --cache-type-k / --cache-type-v"
-                                    : ""));
+    error_ = Status(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "kernel class {} has no {} for {} and {}{}", kernels(device).kernel_class(), op_name(op), dtype_name(a),
+            dtype_name(b),
+            op == Op::kAppendKv || op == Op::kAttention ? "; choose other --cache-type-k / --cache-type-v" : ""));
   }
   return function;
 }
