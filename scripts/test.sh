@@ -112,6 +112,7 @@ for preset in "${presets[@]}"; do
     if [ "$preset" = release ]; then
         check "chat templates: 1,000 random ones, as Jinja2 has them" "$python" scripts/template_diff.py \
             random 1000 --seed 1 --test build/release/tokenizer_test
+        check "instruction sets: no code leaks between them" "$python" scripts/check_isa.py build/release
         check "docs/flags.md is what the flag table says" flags_page_is_current
     fi
 done

@@ -12,10 +12,11 @@
 #include <cstdint>
 
 #include "base/checked.h"
+#include "tensor/cut_rule.h"
 
 namespace tessera {
 
-inline constexpr int64_t kQ8Block = 32;
+inline constexpr int64_t kQ8Block = kActivationBlock;  // so that a cut never divides one
 
 /// What belongs to one block of 32 quantised activations.
 struct Q8Scale {
