@@ -42,6 +42,7 @@ ALLOWED = {
 }
 # Tools whose file name begins so may look one room deeper.
 TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement"], "cmd_devices": ["device"],
+               "cmd_bench": ["device/registry.h"],
                "cmd_share": ["residency"], "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
 FREE_FOLDERS = ("bench", "tests", "fuzz", "lab")  # may include anything
 

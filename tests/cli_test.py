@@ -3,6 +3,7 @@
 
   cli_test.py [PROGRAM] [unittest arguments]     PROGRAM or $TESSERA_BIN; else build/release/tessera
 """
+import csv
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import pathlib
 import re
 import resource
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -468,6 +470,53 @@ class Perplexity(CliTest):
     def test_errors(self):
         self.bad(1, "the text has 3 tokens and one chunk 512", "perplexity", "-m", LLAMA, "-f", "-", stdin=b"hello")
         self.bad(2, "--file", "perplexity", "-m", LLAMA)
+
+
+class Bench(CliTest):
+    def test_every_combination_once_with_the_familiar_fields(self):
+        rows = self.good_json("bench", "-m", LLAMA, "-p", "8,16", "-n", "4", "-pg", "8,2", "-d", "0,20", "-r", "2", "-o", "json",
+                              "-dev", "cpu:0,cpu:0/cpu:1", "-sm", "layer,tensor", "-ctk", "f16,f32", "-t", "2")
+        self.assertEqual(len(rows), 2 * 2 * 2 * 2 * 4)
+        tests = {(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows}
+        self.assertEqual(tests, {(p, g, d) for p, g in ((8, 0), (16, 0), (0, 4), (8, 2)) for d in (0, 20)})
+        for row in rows:
+            self.assertEqual(len(row["samples_ns"]), 2)
+            self.assertAlmostEqual(row["avg_ts"], sum(row["samples_ts"]) / 2, places=6)
+            n = row["n_prompt"] + row["n_gen"]
+            self.assertAlmostEqual(row["samples_ts"][0] * row["samples_ns"][0] / 1e9 / n, 1, places=3)
+            for key in ("build_commit", "cpu_info", "model_filename", "model_type", "model_size", "model_n_params", "n_batch",
+                        "n_ubatch", "n_threads", "type_k", "type_v", "split_mode", "devices", "tensor_split", "test_time", "stddev_ts"):
+                self.assertIn(key, row)
+        self.assertEqual({row["devices"] for row in rows}, {"cpu:0", "cpu:0/cpu:1"})
+
+    def test_formats(self):
+        args = ["bench", "-m", LLAMA, "-p", "4", "-n", "1-4*2", "-r", "1", "--no-warmup"]
+        self.assertEqual([line.split("|")[-3].strip() for line in self.good(*args).decode().splitlines()[2:]],
+                         ["pp4", "tg1", "tg2", "tg4"])
+        head, *lines = csv.reader(self.good(*args, "-o", "csv").decode().splitlines())
+        self.assertEqual([line[head.index("n_gen")] for line in lines], ["0", "1", "2", "4"])
+        self.assertEqual(len([json.loads(line) for line in self.good(*args, "-o", "jsonl").splitlines()]), 4)
+        with sqlite3.connect(":memory:") as database:
+            database.executescript(self.good(*args, "-o", "sql").decode())
+            self.assertEqual(database.execute("SELECT n_gen FROM llama_bench ORDER BY rowid").fetchall(),
+                             [("0",), ("1",), ("2",), ("4",)])
+
+    def test_wrong_lists_are_named(self):
+        for flag, value, pattern in (("-p", "x", "--n-prompt.*'x' is neither"), ("-p", "9-1", "neither"), ("-n", "-3", "at least 0"),
+                                     ("-pg", "5", "two numbers"), ("-ctk", "q9", "--cache-type-k.*q9"), ("-ts", "1/y", "'y' is no number"),
+                                     ("-b", "0", "at least 1"), ("-d", "1-2000000", "more than 1000")):
+            self.bad(2, pattern, "bench", "-m", LLAMA, flag, value)
+        self.bad(2, "nothing to time", "bench", "-m", LLAMA, "-p", "0", "-n", "0")
+        self.bad(1, "--split-mode", "bench", "-m", LLAMA, "-sm", "diagonal")
+
+    def test_batched(self):
+        rows = [json.loads(line) for line in self.good("batched-bench", "-m", LLAMA, "-npp", "8,16", "-ntg", "4", "-npl", "1,3",
+                                                       "--output-format", "jsonl").splitlines()]
+        self.assertEqual([(row["pp"], row["tg"], row["pl"], row["n_kv"]) for row in rows],
+                         [(8, 4, 1, 12), (8, 4, 3, 36), (16, 4, 1, 20), (16, 4, 3, 60)])
+        shared = self.good("batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "3", "-pps").decode()
+        self.assertEqual([cell.strip() for cell in shared.splitlines()[-1].split("|")[1:5]], ["8", "4", "3", "20"])
+        self.bad(2, "-npl", "batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "0")
 
 
 class Information(CliTest):

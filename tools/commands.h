@@ -13,12 +13,16 @@ Status cmd_tokenize(const ParsedFlags& flags);
 Status cmd_template(const ParsedFlags& flags);
 Status cmd_logits(const ParsedFlags& flags);
 Status cmd_perplexity(const ParsedFlags& flags);
+Status cmd_bench(const ParsedFlags& flags);
+Status cmd_batched_bench(const ParsedFlags& flags);
 Status cmd_inspect(const ParsedFlags& flags);
 Status cmd_devices(const ParsedFlags& flags);
 Status cmd_version(const ParsedFlags& flags);
 
 // What a command needs beyond what the flag table can say, such as one of two flags. Errors are the user's:
 // kInvalidArgument.
+Status check_bench(const ParsedFlags& flags);
+Status check_batched_bench(const ParsedFlags& flags);
 Status check_run(const ParsedFlags& flags);
 Status check_tokenize(const ParsedFlags& flags);
 Status check_logits(const ParsedFlags& flags);

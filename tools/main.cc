@@ -53,6 +53,8 @@ constexpr CommandEntry kCommandEntries[] = {
     {"template", cmd_template},
     {"logits", cmd_logits, check_logits},
     {"perplexity", cmd_perplexity},
+    {"bench", cmd_bench, check_bench},
+    {"batched-bench", cmd_batched_bench, check_batched_bench},
     {"inspect", cmd_inspect},
     {"devices", cmd_devices},
     {"version", cmd_version},

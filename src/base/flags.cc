@@ -445,6 +445,16 @@ std::string_view ParsedFlags::text_of(std::string_view name, FlagKind kind, bool
   return row->default_text;
 }
 
+std::vector<std::string> ParsedFlags::get_texts(std::string_view name) const {
+  std::vector<std::string> texts;
+  for (const Use& use : uses_) {
+    if (use.row->name == name) {
+      texts.push_back(use.text);
+    }
+  }
+  return texts;
+}
+
 bool ParsedFlags::get_bool(std::string_view name) const {
   return parse_bool(text_of(name, FlagKind::kBool, false)).value_or(false);
 }

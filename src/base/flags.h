@@ -100,6 +100,9 @@ class ParsedFlags {
   /// Every use of every flag, in order: for flags whose order among each other matters.
   [[nodiscard]] const std::vector<Use>& uses() const { return uses_; }
 
+  /// The text of every use of one flag, in order: for flags that repeat.
+  [[nodiscard]] std::vector<std::string> get_texts(std::string_view name) const;
+
   [[nodiscard]] bool get_bool(std::string_view name) const;
   [[nodiscard]] int64_t get_int(std::string_view name) const;
   [[nodiscard]] uint64_t get_uint(std::string_view name) const;

@@ -216,6 +216,9 @@ class ModelLoader {
     s.n_vocab = info.n_vocab;
     s.n_ctx_train = info.n_ctx_train;
     s.file_bytes = model_->file->file_bytes();
+    for (const TensorInfo& tensor : model_->file->tensors()) {
+      s.n_params += tensor.n_elems;
+    }
     s.split_mode = split_mode_name(mode_);
     s.n_cuts = n_cuts;
     s.placement_version = model_->placement.version;

@@ -62,6 +62,7 @@ struct ModelSummary {
   std::string split_mode;
   int64_t n_layer = 0, n_embd = 0, n_head = 0, n_kv_head = 0, n_vocab = 0, n_ctx_train = 0;
   uint64_t file_bytes = 0;
+  uint64_t n_params = 0;  // elements of all tensors in the file
   int n_cuts = 1;
   int64_t n_layers_attn_cut = 0;  // layers whose attention has two or more non-empty cuts
   int64_t n_layers_ffn_cut = 0;   // the same for the feed-forward part

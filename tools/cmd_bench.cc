@@ -1,0 +1,439 @@
+// `tessera bench`: tokens per second of prompts and generations, for every combination of the given settings. Flags,
+// fields and columns are those of llama-bench; sampling and tokenising are not part of what is timed.
+
+#include <chrono>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench_lists.h"
+#include "commands.h"
+#include "common.h"
+#include "device/registry.h"
+#include "report.h"
+#include "runtime/context.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+/// What needs its own loaded model.
+struct ModelSetting {
+  std::string path;
+  std::string devices;  // joined by /
+  std::string split_mode;
+  std::string tensor_split;  // joined by /; empty: even
+  int64_t n_cuts = 0;
+  int64_t n_threads = 0;
+};
+
+/// What needs its own context.
+struct ContextSetting {
+  std::string k_type;
+  std::string v_type;
+  int64_t n_batch = 0;
+  int64_t n_ubatch = 0;
+};
+
+/// One thing to time: a prompt, a generation, or one after the other, behind n_depth tokens.
+struct Test {
+  int64_t n_prompt = 0;
+  int64_t n_gen = 0;
+  int64_t n_depth = 0;
+
+  [[nodiscard]] std::string name() const {
+    std::string text = n_prompt > 0 ? fmt::format("pp{}", n_prompt) : "";
+    text += n_gen > 0 ? fmt::format("{}tg{}", text.empty() ? "" : "+", n_gen) : "";
+    return text + (n_depth > 0 ? fmt::format(" @ d{}", n_depth) : "");
+  }
+};
+
+struct Settings {
+  std::vector<ModelSetting> models;
+  std::vector<ContextSetting> contexts;
+  std::vector<Test> tests;
+};
+
+Result<std::vector<Test>> read_tests(const ParsedFlags& flags) {
+  ASSIGN_OR_RETURN(const auto prompts, parse_numbers("--n-prompt", flags.get_string("n-prompt"), 0));
+  ASSIGN_OR_RETURN(const auto gens, parse_numbers("--n-gen", flags.get_string("n-gen"), 0));
+  ASSIGN_OR_RETURN(const auto depths, parse_numbers("--n-depth", flags.get_string("n-depth"), 0));
+  std::vector<Test> tests;
+  for (const int64_t depth : depths) {
+    for (const int64_t n : prompts) {
+      tests.push_back({n, 0, depth});
+    }
+    for (const int64_t n : gens) {
+      tests.push_back({0, n, depth});
+    }
+    for (const std::string& pair : flags.get_texts("pg")) {
+      ASSIGN_OR_RETURN(const auto both, parse_numbers("-pg", pair, 0));
+      if (both.size() != 2) {
+        return Status(ErrorCode::kInvalidArgument, fmt::format("-pg {}: give two numbers, such as 512,128", pair));
+      }
+      tests.push_back({both[0], both[1], depth});
+    }
+  }
+  std::erase_if(tests, [](const Test& test) { return test.n_prompt + test.n_gen == 0; });
+  if (tests.empty()) {
+    return Status(ErrorCode::kInvalidArgument, "nothing to time; give --n-prompt, --n-gen or -pg");
+  }
+  return tests;
+}
+
+Result<std::vector<ContextSetting>> read_contexts(const ParsedFlags& flags) {
+  ASSIGN_OR_RETURN(const auto batches, parse_numbers("--batch-size", flags.get_string("batch-size"), 1));
+  ASSIGN_OR_RETURN(const auto ubatches, parse_numbers("--ubatch-size", flags.get_string("ubatch-size"), 1));
+  std::vector<ContextSetting> contexts;
+  for (const std::string& k : split_at(flags.get_string("cache-type-k"), ',')) {
+    for (const std::string& v : split_at(flags.get_string("cache-type-v"), ',')) {
+      for (const auto& [type, flag] : {std::pair(k, "--cache-type-k"), std::pair(v, "--cache-type-v")}) {
+        if (!dtype_from_name(type)) {
+          return Status(ErrorCode::kInvalidArgument,
+                        fmt::format("{}: '{}' is not one of f32, f16, bf16, q8_0, q4_0", flag, type));
+        }
+      }
+      for (const int64_t n_batch : batches) {
+        for (const int64_t n_ubatch : ubatches) {
+          contexts.push_back({k, v, n_batch, n_ubatch});
+        }
+      }
+    }
+  }
+  return contexts;
+}
+
+Result<Settings> read_settings(const ParsedFlags& flags) {
+  Settings settings;
+  ASSIGN_OR_RETURN(settings.tests, read_tests(flags));
+  ASSIGN_OR_RETURN(settings.contexts, read_contexts(flags));
+  ASSIGN_OR_RETURN(const auto cuts, parse_numbers("--cuts", flags.get_string("cuts"), 0));
+  ASSIGN_OR_RETURN(const auto threads, parse_numbers("--threads", flags.get_string("threads"), 0));
+  for (const std::string& path : flags.get_texts("model")) {
+    for (const std::string& devices : split_at(flags.get_string("device"), ',')) {
+      for (const std::string& mode : split_at(flags.get_string("split-mode"), ',')) {
+        for (const std::string& shares : split_at(flags.get_string("tensor-split"), ',')) {
+          for (const int64_t n_cuts : cuts) {
+            for (const int64_t n_threads : threads) {
+              settings.models.push_back({path, devices, mode == "row" ? "tensor" : mode, shares, n_cuts, n_threads});
+            }
+          }
+        }
+      }
+    }
+  }
+  return settings;
+}
+
+Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& setting) {
+  ModelOptions options;
+  options.path = setting.path;
+  options.devices = split_at(setting.devices, '/');
+  options.device_memory = flags.get_bytes_list("device-memory");
+  options.kernels = flags.get_string("kernels");
+  options.cpu_isa = flags.get_string("cpu-isa");
+  options.split_mode = setting.split_mode;
+  options.n_cuts = static_cast<int>(setting.n_cuts);
+  options.n_threads = static_cast<int>(setting.n_threads);
+  if (!setting.tensor_split.empty()) {
+    for (const std::string& share : split_at(setting.tensor_split, '/')) {
+      char* end = nullptr;
+      options.tensor_split.push_back(std::strtod(share.c_str(), &end));
+      if (share.empty() || *end != '\0') {
+        return Status(ErrorCode::kInvalidArgument,
+                      fmt::format("--tensor-split {}: '{}' is no number; join the shares of one run by /",
+                                  setting.tensor_split, share));
+      }
+    }
+  }
+  return options;
+}
+
+/// Runs one test again and again in one context.
+class Timer {
+ public:
+  explicit Timer(Context& context)
+      : context_(context), n_vocab_(static_cast<int32_t>(context.model().summary().n_vocab)) {}
+
+  /// Nanoseconds of one run.
+  Result<double> run(const Test& test) {
+    TRY(go_back_to(test.n_depth));
+    const auto start = Clock::now();
+    TRY(prompt(test.n_prompt, true));
+    TRY(generate(test.n_gen));
+    return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  }
+
+ private:
+  // The depth's tokens stay from run to run where the cache can be cut back; windows may have let go of them.
+  Status go_back_to(int64_t depth) {
+    if (context_.length(0) < depth || !context_.truncate(0, depth).ok()) {
+      TRY(context_.clear());
+      TRY(prompt(depth, false));
+    }
+    return {};
+  }
+
+  Status prompt(int64_t n, bool wants_logits) {
+    std::vector<BatchToken> batch;
+    for (int64_t i = 0; i < n; ++i) {
+      batch.push_back({next_token(), 0, wants_logits && i + 1 == n});
+      if (std::cmp_equal(batch.size(), context_.options().n_batch) || i + 1 == n) {
+        TRY(context_.decode(batch));
+        batch.clear();
+      }
+    }
+    return {};
+  }
+
+  Status generate(int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const BatchToken token{next_token(), 0, true};
+      TRY(context_.decode({&token, 1}));
+    }
+    return {};
+  }
+
+  int32_t next_token() {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<int32_t>((state_ >> 33) % static_cast<uint64_t>(n_vocab_));
+  }
+
+  Context& context_;
+  int32_t n_vocab_;
+  uint64_t state_ = 1;
+};
+
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+Json record_of(const Model& model, const ModelSetting& setting, const ContextSetting& context, const Test& test,
+               const std::vector<double>& ns) {
+  const ModelSummary& summary = model.summary();
+  std::vector<double> speeds;
+  for (const double each : ns) {
+    speeds.push_back(static_cast<double>(test.n_prompt + test.n_gen) * 1e9 / each);
+  }
+  const Spread time = spread_of(ns);
+  const Spread speed = spread_of(speeds);
+  const std::vector<AvailableDevice> available = available_devices();
+  return Json{{"build_commit", TESSERA_VERSION},
+              {"build_number", 0},
+              {"cpu_info", available.front().description},
+              {"gpu_info", ""},
+              {"backends", "CPU"},
+              {"model_filename", setting.path},
+              {"model_type", summary.architecture + (summary.name.empty() ? "" : " " + summary.name)},
+              {"model_size", summary.file_bytes},
+              {"model_n_params", summary.n_params},
+              {"n_batch", context.n_batch},
+              {"n_ubatch", context.n_ubatch},
+              {"n_threads", setting.n_threads > 0 ? setting.n_threads : available.front().n_threads},
+              {"type_k", context.k_type},
+              {"type_v", context.v_type},
+              {"n_gpu_layers", 0},
+              {"split_mode", summary.split_mode},
+              {"main_gpu", 0},
+              {"flash_attn", true},
+              {"devices", setting.devices},
+              {"tensor_split", setting.tensor_split.empty() ? "0.00" : setting.tensor_split},
+              {"n_cuts", summary.n_cuts},
+              {"kernel_class", summary.kernel_class},
+              {"cpu_isa", summary.cpu_isa},
+              {"n_prompt", test.n_prompt},
+              {"n_gen", test.n_gen},
+              {"n_depth", test.n_depth},
+              {"test_time", utc_now()},
+              {"avg_ns", static_cast<int64_t>(time.mean)},
+              {"stddev_ns", static_cast<int64_t>(time.deviation)},
+              {"avg_ts", speed.mean},
+              {"stddev_ts", speed.deviation},
+              {"samples_ns", std::vector<int64_t>(ns.begin(), ns.end())},
+              {"samples_ts", speeds}};
+}
+
+std::string cell(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string quoted_cell(const Json& value, char quote) {
+  std::string text(1, quote);
+  for (const char c : cell(value)) {
+    text += c == quote ? std::string(2, quote) : std::string(1, c);
+  }
+  return text + quote;
+}
+
+/// Writes records in one of the formats as they come.
+class Output {
+ public:
+  explicit Output(std::string format) : format_(std::move(format)) {}
+
+  Status add(const Json& record, const Test& test) {
+    if (format_ == "json" || format_ == "md") {
+      records_.push_back(record);
+      names_.push_back(test.name());
+      return {};
+    }
+    if (format_ == "jsonl") {
+      return print(record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    }
+    std::string names;
+    std::string values;
+    for (const auto& [key, value] : record.items()) {
+      if (!value.is_array()) {
+        names += (names.empty() ? "" : format_ == "csv" ? "," : ", ") + key;
+        values += (values.empty()     ? ""
+                   : format_ == "csv" ? ","
+                                      : ", ") +
+                  quoted_cell(value, format_ == "csv" ? '"' : '\'');
+      }
+    }
+    const bool first = n_written_++ == 0;
+    if (format_ == "csv") {
+      return print((first ? names + "\n" : "") + values + "\n");
+    }
+    return print((first ? "CREATE TABLE IF NOT EXISTS llama_bench (" + names + ");\n" : "") +
+                 "INSERT INTO llama_bench (" + names + ") VALUES (" + values + ");\n");
+  }
+
+  Status finish() const {
+    if (format_ == "json") {
+      return print(Json(records_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    }
+    return format_ == "md" ? print(markdown()) : Status();
+  }
+
+ private:
+  // Beside what always shows, the settings of which there are several values.
+  std::string markdown() const {
+    std::vector<std::string> varied;
+    for (const char* key :
+         {"n_batch", "n_ubatch", "type_k", "type_v", "split_mode", "devices", "tensor_split", "n_cuts"}) {
+      for (const Json& record : records_) {
+        if (record.at(key) != records_.front().at(key)) {
+          varied.emplace_back(key);
+          break;
+        }
+      }
+    }
+    std::string text = "| model | size | params | backend | threads |";
+    std::string line = "| --- | ---: | ---: | --- | ---: |";
+    for (const std::string& key : varied) {
+      text += " " + key + " |";
+      line += " ---: |";
+    }
+    text += " test | t/s |\n" + line + " ---: | ---: |\n";
+    for (size_t i = 0; i < records_.size(); ++i) {
+      const Json& r = records_[i];
+      text += fmt::format("| {} | {:.2f} MiB | {:.2f} M | {} | {} |", cell(r.at("model_type")),
+                          r.at("model_size").get<double>() / (1 << 20), r.at("model_n_params").get<double>() / 1e6,
+                          cell(r.at("backends")), cell(r.at("n_threads")));
+      for (const std::string& key : varied) {
+        text += " " + cell(r.at(key)) + " |";
+      }
+      text += fmt::format(" {} | {:.2f} ± {:.2f} |\n", names_[i], r.at("avg_ts").get<double>(),
+                          r.at("stddev_ts").get<double>());
+    }
+    return text;
+  }
+
+  std::string format_;
+  std::vector<Json> records_;
+  std::vector<std::string> names_;
+  int n_written_ = 0;
+};
+
+class Bench {
+ public:
+  explicit Bench(const ParsedFlags& flags)
+      : flags_(flags), n_runs_(flags.get_uint("repetitions")), output_(flags.get_string("output")) {}
+
+  Status run(const Settings& settings) {
+    n_total_ = settings.models.size() * settings.contexts.size() * settings.tests.size();
+    for (const ModelSetting& setting : settings.models) {
+      ASSIGN_OR_RETURN(ModelOptions options, options_of(flags_, setting));
+      for (const ContextSetting& each : settings.contexts) {
+        options.context = context_options(each, settings.tests);
+        if (model_ == nullptr || loaded_ != &setting) {
+          model_.reset();
+          ASSIGN_OR_RETURN(model_, Model::load(options, command_log(flags_)));
+          loaded_ = &setting;
+        }
+        TRY(run_tests(setting, each, options.context, settings.tests));
+      }
+    }
+    return output_.finish();
+  }
+
+ private:
+  static ContextOptions context_options(const ContextSetting& setting, const std::vector<Test>& tests) {
+    ContextOptions options;
+    options.n_ctx = 1;
+    for (const Test& test : tests) {
+      options.n_ctx = std::max(options.n_ctx, test.n_depth + test.n_prompt + test.n_gen);
+    }
+    options.n_batch = setting.n_batch;
+    options.n_ubatch = setting.n_ubatch;
+    options.k_type = dtype_from_name(setting.k_type).value();
+    options.v_type = dtype_from_name(setting.v_type).value();
+    return options;
+  }
+
+  Status run_tests(const ModelSetting& setting, const ContextSetting& each, const ContextOptions& options,
+                   const std::vector<Test>& tests) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model_, options));
+    Timer timer(*context);
+    for (const Test& test : tests) {
+      if (stderr_is_terminal()) {
+        fmt::print(stderr, "\rtest {} of {}: {}\x1b[K", ++n_done_, n_total_, test.name());
+      }
+      if (flags_.get_bool("warmup")) {
+        TRY(timer.run({std::min<int64_t>(test.n_prompt, 64), std::min<int64_t>(test.n_gen, 1), test.n_depth}).status());
+      }
+      std::vector<double> ns;
+      for (uint64_t i = 0; i < n_runs_; ++i) {
+        ASSIGN_OR_RETURN(const double taken, timer.run(test));
+        ns.push_back(taken);
+      }
+      if (stderr_is_terminal()) {
+        std::fputs("\r\x1b[K", stderr);
+      }
+      TRY(output_.add(record_of(*model_, setting, each, test, ns), test));
+    }
+    return {};
+  }
+
+  const ParsedFlags& flags_;
+  uint64_t n_runs_;
+  Output output_;
+  std::shared_ptr<Model> model_;
+  const ModelSetting* loaded_ = nullptr;  // what model_ was loaded for
+  size_t n_total_ = 0;
+  size_t n_done_ = 0;
+};
+
+}  // namespace
+
+Status check_bench(const ParsedFlags& flags) {
+  ASSIGN_OR_RETURN(const Settings settings, read_settings(flags));
+  for (const ModelSetting& setting : settings.models) {
+    TRY(options_of(flags, setting).status());
+  }
+  return {};
+}
+
+Status cmd_bench(const ParsedFlags& flags) {
+  ASSIGN_OR_RETURN(const Settings settings, read_settings(flags));
+  return Bench(flags).run(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#pragma once
+// The rows of the flag table, by subject; flag_table.cc puts them together. Rows of several files may share a name when
+// no command has both.
+
+#include <span>
+#include <string_view>
+
+#include "base/flags.h"
+
+namespace tessera {
+
+// Headings.
+inline constexpr std::string_view kModel = "Model";
+inline constexpr std::string_view kInput = "Input";
+inline constexpr std::string_view kSampling = "Sampling";
+inline constexpr std::string_view kPlacement = "Devices and placement";
+inline constexpr std::string_view kMemory = "Batches and memory";
+inline constexpr std::string_view kOutput = "Output";
+inline constexpr std::string_view kHabit = "Accepted for habit's sake";
+
+// Commands.
+inline constexpr std::string_view kEngine = "run chat logits perplexity batched-bench";  // with one setting each
+inline constexpr std::string_view kAllEngine =
+    "run chat logits perplexity batched-bench bench";      // and with lists of them
+inline constexpr std::string_view kGenerate = "run chat";  // that sample
+
+std::span<const FlagRow> sampling_rows();
+std::span<const FlagRow> bench_rows();
+std::span<const FlagRow> habit_rows();
+
+}  // namespace tessera
