@@ -543,6 +543,25 @@ class Information(CliTest):
         self.assertEqual(self.good("--version"), self.good("version"))
         self.assertIn(f"tessera {version['version']}\n", self.good("version").decode())
 
+    def test_completions(self):
+        script = self.good("help", "--completion", "bash").decode()
+        ask = (script + 'COMP_WORDS=(tessera "$@"); COMP_CWORD=$#; _tessera_complete; printf "%s\\n" "${COMPREPLY[@]}"')
+        def complete(*words):
+            return subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, check=True).stdout.split()
+        self.assertEqual(complete("ben"), ["bench"])
+        self.assertEqual(complete("run", "-m", "x", "-sm", "t"), ["tensor"])
+        self.assertEqual(complete("run", "--chat-t"), ["--chat-template-file"])
+        self.assertIn("perplexity", complete("help", "p"))
+        for shell in ("zsh", "fish"):
+            self.assertIn("perplexity", self.good("help", "--completion", shell).decode())
+        self.bad(2, "bash, zsh, fish", "help", "--completion", "tcsh")
+
+    def test_manual_page(self):
+        page = self.good("help", "--man").decode()
+        self.assertTrue(page.startswith(".TH TESSERA 1"))
+        self.assertIn("\\-\\-ctx\\-size", page)
+        self.assertNotRegex(page, r"(?m)^['.](?!TH|SH|TP|PP|B\b)")
+
     def test_help(self):
         overview = self.good().decode()
         self.assertEqual(overview, self.good("help").decode())

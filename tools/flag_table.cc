@@ -350,6 +350,18 @@ constexpr FlagRow kEngineRows[] = {
      .group = kOutput,
      .commands = "help",
      .help = "Print the reference page of all commands and flags"},
+    {.name = "man",
+     .kind = FlagKind::kBool,
+     .group = kOutput,
+     .commands = "help",
+     .help = "Print the manual page: tessera help --man > tessera.1"},
+    {.name = "completion",
+     .kind = FlagKind::kEnum,
+     .choices = kCompletionShells,
+     .group = kOutput,
+     .commands = "help",
+     .help = "Print a script that completes commands and flags, such as for ~/.bashrc: source <(tessera help "
+             "--completion bash)"},
     {.name = "verbose",
      .shorts = "-v",
      .kind = FlagKind::kBool,
@@ -370,11 +382,10 @@ std::vector<FlagRow> joined(const Rows&... rows) {
 const FlagTable& tessera_flags() {
   static const std::vector<FlagRow> kRows =
       joined(kInputRows, sampling_rows(), kEngineRows, bench_rows(), habit_rows());
-  static const FlagTable kTable{
-      .program = "tessera",
-      .summary = "GGUF language models whose weights and caches move between devices as they run",
-      .commands = kCommands,
-      .flags = kRows};
+  static const FlagTable kTable{.program = "tessera",
+                                .summary = "GGUF language models, whole or split over devices, with the same bits",
+                                .commands = kCommands,
+                                .flags = kRows};
   return kTable;
 }
 

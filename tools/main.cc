@@ -30,6 +30,12 @@ Result<std::string> help_text(const ParsedFlags& flags) {
   if (flags.get_bool("markdown")) {
     return help_markdown(tessera_flags());
   }
+  if (flags.get_bool("man")) {
+    return help_man(tessera_flags());
+  }
+  if (flags.given("completion")) {
+    return completion_script(tessera_flags(), flags.get_string("completion"));
+  }
   if (flags.positional().empty()) {
     return help_overview(tessera_flags());
   }

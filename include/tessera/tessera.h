@@ -128,7 +128,7 @@ typedef struct tsr_model_options {
   int32_t n_cuts;      /* pieces of each layer; 0: as devices and shares ask. Logits have equal bits for equal cuts */
   int32_t n_threads;   /* over all devices; 0: what the machine runs at once */
   const char* kernels; /* "auto" (NULL means that), "fast", "scalar" */
-  const char* cpu_isa; /* "auto" (NULL means that), "portable", "avx2", "avx512" */
+  const char* cpu_isa; /* "auto" (NULL means that), "portable", "avx2", "avxvnni", "avx512" */
   bool vocab_only;     /* tokenizer, template and metadata only; the model cannot decode */
   const tsr_context_options* planned_context; /* loading fails where this would not fit too; NULL: weights only */
   tsr_progress_fn progress;                   /* may be NULL */

@@ -192,26 +192,6 @@ Status check_value(const FlagRow& row, std::string_view shown, std::string& text
   return {};
 }
 
-/// The boolean's `no` spelling of a flag name as typed: --x → --no-x, -x → -no-x.
-std::string negated(std::string_view spelled) {
-  const size_t dashes = std::min(spelled.find_first_not_of('-'), spelled.size());
-  return fmt::format("{}no-{}", spelled.substr(0, dashes), spelled.substr(dashes));
-}
-
-/// Every way to type this flag, positive forms first.
-std::vector<std::string> spellings(const FlagRow& row) {
-  std::vector<std::string> all{fmt::format("--{}", row.name)};
-  for (const std::string_view other : flags_internal::split_words(row.shorts)) {
-    all.emplace_back(other);
-  }
-  if (row.kind == FlagKind::kBool) {
-    for (size_t i = 0, n = all.size(); i < n; ++i) {
-      all.push_back(negated(all[i]));
-    }
-  }
-  return all;
-}
-
 /// A flag as found in the table.
 struct Match {
   const FlagRow* row = nullptr;
@@ -224,7 +204,7 @@ std::optional<Match> find_flag(const FlagTable& table, std::string_view command,
     if (!flags_internal::belongs_to(row, command)) {
       continue;
     }
-    const auto all = spellings(row);
+    const auto all = flags_internal::spellings(row);
     const auto hit = std::ranges::find(all, spelled);
     if (hit != all.end()) {
       const bool has_negatives = row.kind == FlagKind::kBool;
@@ -241,7 +221,7 @@ std::string nearest_flag(const FlagTable& table, std::string_view spelled, Predi
   std::vector<std::string> all;
   for (const FlagRow& row : table.flags) {
     if (wanted(row)) {
-      for (std::string& spelling : spellings(row)) {
+      for (std::string& spelling : flags_internal::spellings(row)) {
         all.push_back(std::move(spelling));
       }
     }
@@ -610,7 +590,7 @@ Status check_flag_table(const FlagTable& table) {
     std::vector<std::string> json_names;
     for (const FlagRow& row : table.flags) {
       if (flags_internal::belongs_to(row, command.name)) {
-        for (std::string& spelling : spellings(row)) {
+        for (std::string& spelling : flags_internal::spellings(row)) {
           names.push_back(std::move(spelling));
         }
         json_names.push_back(flag_json_name(row));

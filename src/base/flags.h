@@ -148,6 +148,16 @@ Result<const CommandRow*> find_command(const FlagTable& table, std::string_view 
 /// The reference page: Markdown, every command, every flag with all its names, default, range and JSON name.
 std::string help_markdown(const FlagTable& table);
 
+/// A manual page (roff, section 1) of all commands and flags.
+std::string help_man(const FlagTable& table);
+
+/// Shells for which completion_script() has a script.
+inline constexpr std::string_view kCompletionShells = "bash zsh fish";
+
+/// A script that completes commands, flags and the values of enums; files elsewhere. REQUIRES: shell is one of
+/// kCompletionShells.
+std::string completion_script(const FlagTable& table, std::string_view shell);
+
 /// Whether the table is sound: names unique within each command (also the `no-` forms), commands known, defaults
 /// and choices valid, JSON names unique within each command. Errors: kInternal naming the row. For a test.
 Status check_flag_table(const FlagTable& table);

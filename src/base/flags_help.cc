@@ -15,9 +15,28 @@ std::string shown_name(const FlagRow& row, std::string_view spelled) {
   return both ? fmt::format("{}[no-]{}", spelled.substr(0, dashes), spelled.substr(dashes)) : std::string(spelled);
 }
 
+/// The boolean's `no` spelling of a flag name as typed: --x → --no-x, -x → -no-x.
+std::string negated(std::string_view spelled) {
+  const size_t dashes = std::min(spelled.find_first_not_of('-'), spelled.size());
+  return fmt::format("{}no-{}", spelled.substr(0, dashes), spelled.substr(dashes));
+}
+
 }  // namespace
 
 namespace flags_internal {
+
+std::vector<std::string> spellings(const FlagRow& row) {
+  std::vector<std::string> all{fmt::format("--{}", row.name)};
+  for (const std::string_view other : split_words(row.shorts)) {
+    all.emplace_back(other);
+  }
+  if (row.kind == FlagKind::kBool) {
+    for (size_t i = 0, n = all.size(); i < n; ++i) {
+      all.push_back(negated(all[i]));
+    }
+  }
+  return all;
+}
 
 std::vector<std::string_view> split_words(std::string_view text) {
   std::vector<std::string_view> words;
@@ -131,7 +150,7 @@ void append_flag(std::string& out, const FlagRow& row) {
   } else {
     out.append(kNamesColumn - names.size(), ' ');
   }
-  append_wrapped(out, meaning(row) + details(row), kNamesColumn, kNamesColumn);
+  append_wrapped(out, flags_internal::full_meaning(row), kNamesColumn, kNamesColumn);
 }
 
 /// Groups of the rows for which `wanted` holds, in order of first appearance.
@@ -146,13 +165,6 @@ std::vector<std::string_view> groups(const FlagTable& table, Predicate wanted) {
   return found;
 }
 
-std::string usage(const FlagTable& table, const CommandRow& command) {
-  const bool has_flags = std::ranges::any_of(
-      table.flags, [&](const FlagRow& row) { return flags_internal::belongs_to(row, command.name); });
-  return fmt::format("{} {}{}{}{}", table.program, command.name, has_flags ? " [FLAGS]" : "",
-                     command.positional.empty() ? "" : " ", command.positional);
-}
-
 /// Text inside a cell of a Markdown table.
 std::string cell(std::string_view text) {
   std::string out;
@@ -164,6 +176,23 @@ std::string cell(std::string_view text) {
 
 }  // namespace
 
+namespace flags_internal {
+
+std::string full_meaning(const FlagRow& row) {
+  return meaning(row) + details(row);
+}
+
+std::string usage(const FlagTable& table, const CommandRow& command) {
+  const bool has_flags =
+      std::ranges::any_of(table.flags, [&](const FlagRow& row) { return belongs_to(row, command.name); });
+  return fmt::format("{} {}{}{}{}", table.program, command.name, has_flags ? " [FLAGS]" : "",
+                     command.positional.empty() ? "" : " ", command.positional);
+}
+
+}  // namespace flags_internal
+
+using flags_internal::usage;
+
 std::string flag_json_name(const FlagRow& row) {
   std::string name(row.json_name.empty() ? row.name : row.json_name);
   std::ranges::replace(name, '-', '_');
@@ -172,8 +201,12 @@ std::string flag_json_name(const FlagRow& row) {
 
 std::string help_overview(const FlagTable& table) {
   std::string out = fmt::format("{}: {}\n\nCommands:\n", table.program, table.summary);
+  size_t longest = 0;
   for (const CommandRow& command : table.commands) {
-    const std::string name = fmt::format("  {:<12}", command.name);
+    longest = std::max(longest, command.name.size());
+  }
+  for (const CommandRow& command : table.commands) {
+    const std::string name = fmt::format("  {:<{}}  ", command.name, longest);
     out += name;
     append_wrapped(out, command.summary, name.size(), name.size());
   }
@@ -221,7 +254,7 @@ std::string help_markdown(const FlagTable& table) {
       if (row.group == group) {
         out +=
             fmt::format("| `{}` | `{}` | {} | {} |\n", cell(flags_internal::names_and_value(row)), flag_json_name(row),
-                        row.commands == "*" ? "all" : cell(row.commands), cell(meaning(row) + details(row)));
+                        row.commands == "*" ? "all" : cell(row.commands), cell(flags_internal::full_meaning(row)));
       }
     }
   }

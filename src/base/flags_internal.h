@@ -15,6 +15,15 @@ std::vector<std::string_view> split_words(std::string_view text);
 /// Whether `command` takes this flag.
 bool belongs_to(const FlagRow& row, std::string_view command);
 
+/// Every way to type this flag; a boolean's positive forms first, then as many `no-` ones.
+std::vector<std::string> spellings(const FlagRow& row);
+
+/// What stands behind a flag's name for people: meaning, range, default, and why it has no effect if it has none.
+std::string full_meaning(const FlagRow& row);
+
+/// "tessera run [FLAGS] [TEXT]".
+std::string usage(const FlagTable& table, const CommandRow& command);
+
 /// The value as usage shows it: placeholder, choices, or "" for booleans.
 std::string value_text(const FlagRow& row);
 
