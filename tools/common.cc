@@ -13,21 +13,6 @@ namespace {
 constexpr uint64_t kInputBytesMax = uint64_t{1} << 30;
 constexpr int kBarWidth = 30;
 
-Result<std::string> read_stdin() {
-  std::string text;
-  char buffer[1 << 16];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) {
-    text.append(buffer, n);
-    if (text.size() > kInputBytesMax) {
-      return Status(ErrorCode::kDoesNotFit, "standard input has more than 1 GiB");
-    }
-  }
-  if (std::ferror(stdin) != 0) {
-    return Status(ErrorCode::kIo, "cannot read standard input");
-  }
-  return text;
-}
-
 // One line that is drawn again whenever another percent is done.
 class ProgressBar {
  public:
@@ -122,7 +107,7 @@ Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model)
 }
 
 Result<std::string> read_input(const std::string& path) {
-  return path == "-" ? read_stdin() : read_file(path, kInputBytesMax);
+  return path == "-" ? read_stream(stdin, "standard input", kInputBytesMax) : read_file(path, kInputBytesMax);
 }
 
 Status print(std::string_view text) {

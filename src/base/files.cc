@@ -120,35 +120,27 @@ Status MappedFile::check_unchanged() const {
   return {};
 }
 
-namespace {
-
-// What a pipe or a terminal gives until its end.
-Result<std::string> read_pipe(const std::string& path, uint64_t max_bytes) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (pipe == nullptr) {
-    return system_error("open", path, errno);
-  }
+Result<std::string> read_stream(std::FILE* stream, const std::string& name, uint64_t max_bytes) {
   std::string text;
   std::array<char, 1 << 16> block{};
-  while (const size_t n = std::fread(block.data(), 1, block.size(), pipe.get())) {
+  while (const size_t n = std::fread(block.data(), 1, block.size(), stream)) {
     if (text.size() + n > max_bytes) {
       return Status(ErrorCode::kDoesNotFit,
-                    fmt::format("'{}' gives more than the {} bytes that are read", path, max_bytes));
+                    fmt::format("{} has more than the {} bytes that are read", name, max_bytes));
     }
     text.append(block.data(), n);
   }
-  if (std::ferror(pipe.get()) != 0) {
-    return system_error("read", path, errno);
+  if (std::ferror(stream) != 0) {
+    return system_error("read", name, errno);
   }
   return text;
 }
 
-}  // namespace
-
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
   struct stat info{};
   if (stat(path.c_str(), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode))) {
-    return read_pipe(path, max_bytes);
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(path.c_str(), "rb"), std::fclose);
+    return stream == nullptr ? system_error("open", path, errno) : read_stream(stream.get(), path, max_bytes);
   }
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
   if (file.size() > max_bytes) {

@@ -65,6 +65,9 @@ class MappedFile {
   int fd_ = -1;
 };
 
+/// What a stream gives until its end; `name` is for errors. Errors: kIo; kDoesNotFit above max_bytes.
+Result<std::string> read_stream(std::FILE* stream, const std::string& name, uint64_t max_bytes);
+
 /// The whole content of the file, pipe or terminal at `path`. Errors: those of MappedFile::open, and kDoesNotFit above
 /// max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes);

@@ -19,7 +19,7 @@ struct Slab {
   float third[kSlabBlocks][kGroupRows];   // difference of the halves' minima, as PackedWeights::min_difference()
 };
 
-/// kSlabKind: how blocks are scaled; only what differs in a tile, so that formats share slab tiles.
+/// Parameters are only what differs in a tile, so that formats share slab tiles.
 template <int kSlabBits, int kSlabQuantOffset, bool kSlabHasMin, bool kSlabHalfMins, bool kSlabHalves>
 class SlabWeights {
  public:
