@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <functional>
+#include <map>
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -159,6 +162,95 @@ Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& sha
     placement.home.push_back(home);
     placement.offset.push_back(region);
     region += round_up(target.tile_bytes(tile, home), target.unit_bytes(home));
+  }
+  return placement;
+}
+
+namespace {
+
+/// Free room between tiles that stay on one device, and behind the last of them.
+class Gaps {
+ public:
+  void add(uint64_t begin, uint64_t end) {
+    if (begin < end) {
+      by_size_.emplace(end - begin, begin);
+    }
+  }
+  void set_end(uint64_t end) { end_ = end; }
+  [[nodiscard]] uint64_t end() const { return end_; }
+
+  /// A gap of just this size, if there is one.
+  std::optional<uint64_t> take_exactly(uint64_t bytes) {
+    return by_size_.contains(bytes) ? std::optional(take(bytes)) : std::nullopt;
+  }
+  /// The smallest gap that holds `bytes`, or the end.
+  uint64_t take(uint64_t bytes) {
+    const auto gap = by_size_.lower_bound(bytes);
+    if (gap == by_size_.end()) {
+      end_ += bytes;
+      return end_ - bytes;
+    }
+    const auto [size, begin] = *gap;
+    by_size_.erase(gap);
+    add(begin + bytes, begin + size);
+    return begin;
+  }
+
+ private:
+  std::multimap<uint64_t, uint64_t> by_size_;  // size -> begin; equal sizes in order of adding
+  uint64_t end_ = 0;
+};
+
+struct PlacedTile {
+  size_t tile = 0;
+  uint64_t bytes = 0;  // whole units
+};
+
+/// New offsets for one device's tiles; returns the end of the region.
+uint64_t fill_gaps(const std::vector<PlacedTile>& staying, std::vector<PlacedTile> arriving,
+                   const std::vector<uint64_t>& current, std::vector<uint64_t>& offsets) {
+  std::vector<PlacedTile> in_order = staying;
+  std::ranges::sort(in_order, {}, [&](const PlacedTile& t) { return current[t.tile]; });
+  Gaps gaps;
+  for (const PlacedTile& t : in_order) {
+    gaps.add(gaps.end(), current[t.tile]);
+    gaps.set_end(current[t.tile] + t.bytes);
+    offsets[t.tile] = current[t.tile];
+  }
+  // Gaps of just the right size first: tiles of a kind are alike, and a smaller one would waste theirs.
+  std::erase_if(arriving, [&](const PlacedTile& t) {
+    const auto place = gaps.take_exactly(t.bytes);
+    offsets[t.tile] = place.value_or(0);
+    return place.has_value();
+  });
+  std::ranges::stable_sort(arriving, std::greater<>(), &PlacedTile::bytes);
+  for (const PlacedTile& t : arriving) {
+    offsets[t.tile] = gaps.take(t.bytes);
+  }
+  return gaps.end();
+}
+
+}  // namespace
+
+Placement keep_places(const TileSet& tiles, const Placement& wanted, const Placement& current,
+                      const PlacementTarget& target) {
+  Placement placement = wanted;
+  for (int d = 0; d < target.n_devices; ++d) {
+    std::vector<PlacedTile> staying;
+    std::vector<PlacedTile> arriving;
+    for (size_t t = 0; t < tiles.tiles.size(); ++t) {
+      if (wanted.home[t] == d) {
+        const uint64_t bytes = round_up(target.tile_bytes(tiles.tiles[t], d), target.unit_bytes(d));
+        (current.home[t] == d ? staying : arriving).push_back({t, bytes});
+      }
+    }
+    std::vector<uint64_t> offsets = placement.offset;
+    const uint64_t end = fill_gaps(staying, std::move(arriving), current.offset, offsets);
+    const auto i = static_cast<size_t>(d);
+    if (end <= std::max(wanted.tile_region_bytes[i], current.tile_region_bytes[i])) {
+      placement.offset = std::move(offsets);
+      placement.tile_region_bytes[i] = end;
+    }
   }
   return placement;
 }

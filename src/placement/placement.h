@@ -66,4 +66,11 @@ struct PlacementTarget {
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
                          uint64_t version);
 
+/// `wanted` with the same homes and other offsets: a tile that already has its home under `current` stays where it is,
+/// and the others fill the gaps, on every device where that takes no more room than the larger of the two regions.
+/// Elsewhere the device keeps wanted's own offsets. For transitions: fewer bytes move. REQUIRES: both are placements of
+/// `tiles`.
+Placement keep_places(const TileSet& tiles, const Placement& wanted, const Placement& current,
+                      const PlacementTarget& target);
+
 }  // namespace tessera

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <random>
+
+#include "placement/planner.h"
 
 namespace tessera {
 namespace {
@@ -201,6 +204,70 @@ TEST(Placement, NoneIsOneShareOfAll) {
     const Placement same = make_placement(set, mode, {{1, 0, 0}}, target, 1);
     EXPECT_EQ(none.home, same.home);
     EXPECT_EQ(none.offset, same.offset);
+  }
+}
+
+// Bytes that a transition moves within a device (but for those that come out of staging), and between devices.
+std::pair<uint64_t, uint64_t> local_and_link_bytes(const TileSet& set, const Placement& from, const Placement& to,
+                                                   const PlacementTarget& target) {
+  TransitionRequest request;
+  request.pools.assign(static_cast<size_t>(target.n_devices), {target.unit_bytes(0), UINT64_MAX});
+  for (size_t t = 0; t < set.tiles.size(); ++t) {
+    request.extents.push_back(
+        {target.tile_bytes(set.tiles[t], 0), {from.home[t], from.offset[t]}, {to.home[t], to.offset[t]}});
+  }
+  const auto plan = plan_transition(request);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  std::pair<uint64_t, uint64_t> bytes;
+  for (const Move& move : plan->moves) {
+    if (!move.from_staging) {
+      (move.from.device == move.to.device ? bytes.first : bytes.second) += move.bytes;
+    }
+  }
+  return bytes;
+}
+
+TEST(KeepPlaces, LayerToTensorMovesHalfTheBytesAndNothingWithinADevice) {
+  const TensorTable table = small_table(8, DType::kF32);
+  const TileSet set = make_tiles(table, 2);
+  const PlacementTarget target = target_of(table, 2);
+  const Placement layer = make_placement(set, SplitMode::kLayer, {}, target, 1);
+  const Placement tensor = make_placement(set, SplitMode::kTensor, {}, target, 2);
+  const Placement kept = keep_places(set, tensor, layer, target);
+  EXPECT_EQ(kept.home, tensor.home);
+  EXPECT_EQ(kept.version, 2U);
+  for (size_t d = 0; d < 2; ++d) {
+    EXPECT_LE(kept.tile_region_bytes[d], std::max(layer.tile_region_bytes[d], tensor.tile_region_bytes[d]));
+  }
+  const uint64_t all = std::accumulate(layer.tile_region_bytes.begin(), layer.tile_region_bytes.end(), uint64_t{0});
+  const auto [local, link] = local_and_link_bytes(set, layer, kept, target);
+  EXPECT_EQ(local, 0U);
+  EXPECT_NEAR(static_cast<double>(link), static_cast<double>(all) / 2, static_cast<double>(all) * 0.05);
+  EXPECT_GT(local_and_link_bytes(set, layer, tensor, target).first, 0U);  // what keeping saves
+}
+
+TEST(KeepPlaces, RandomHomesStayWithinTheLargerRegion) {
+  const TensorTable table = small_table(6, DType::kQ4_0);
+  const TileSet set = make_tiles(table, 4);
+  const PlacementTarget target = target_of(table, 3);
+  std::mt19937 random(3);
+  Placement current = make_placement(set, SplitMode::kLayer, {}, target, 1);
+  for (int i = 0; i < 300; ++i) {
+    Placement wanted = current;
+    wanted.tile_region_bytes.assign(3, 0);
+    for (size_t t = 0; t < set.tiles.size(); ++t) {
+      wanted.home[t] = random() % 3 == 0 ? static_cast<int32_t>(random() % 3) : current.home[t];
+      uint64_t& region = wanted.tile_region_bytes[static_cast<size_t>(wanted.home[t])];
+      wanted.offset[t] = region;
+      region += (target.tile_bytes(set.tiles[t], 0) + 4095) / 4096 * 4096;
+    }
+    const Placement kept = keep_places(set, wanted, current, target);
+    for (size_t d = 0; d < 3; ++d) {
+      ASSERT_LE(kept.tile_region_bytes[d], std::max(wanted.tile_region_bytes[d], current.tile_region_bytes[d]));
+    }
+    // The planner refuses maps that overlap or leave the grid.
+    local_and_link_bytes(set, current, kept, target);
+    current = kept;
   }
 }
 

@@ -1,0 +1,108 @@
+#pragma once
+// The planner of transitions: in which pieces and in what order the bytes of a model go from one map to another, in
+// place. Pure: it runs without any device, and the same request always gives the same plan.
+//
+// Every extent (a tile, a run of used KV pages, a recurrent state) lies on the grid in both maps. So each grid position
+// has at most one unit that leaves it and at most one that arrives: a transition is a partial permutation of positions,
+// and falls into paths and cycles.
+//
+// Why it cannot deadlock. A unit may move once its destination is empty. A path ends in an empty position, so its last
+// unit can move, which empties the position before it, and so on to its start: paths run from their free end and need
+// no room. When nothing more can move, all that is left are cycles. One run of units is then copied to staging; each
+// cycle that it touches becomes a path ending where the run lay, which runs as before; at its end the run's own
+// destination is empty and the run leaves staging. Each round finishes at least one unit and returns the staging, so
+// one piece of staging is always enough and the rounds end.
+//
+// What holds at any time. No move writes where bytes are that have no other copy, so every prefix of the moves can be
+// undone by the same moves backwards, within the same memory. Nothing is given back before the transition commits:
+// a device needs max(old, new) for the extents, plus its staging.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tessera {
+
+/// A place in the pool of a device: bytes from the start of its region.
+struct PoolPosition {
+  static constexpr int32_t kNowhere = -1;  // not on any device: a valid copy lies elsewhere (file, shadow)
+  int32_t device = kNowhere;
+  uint64_t offset = 0;
+  bool operator==(const PoolPosition&) const = default;
+};
+
+/// Bytes that stay together, and where they lie before and after. From nowhere: read from the other copy. To nowhere:
+/// dropped, since the other copy stays; its place counts as empty from the start.
+struct Extent {
+  uint64_t bytes = 0;
+  PoolPosition from;
+  PoolPosition to;
+};
+
+struct PoolLimits {
+  uint64_t unit_bytes = 0;    // grid of this pool, a power of two: offsets are multiples of it
+  uint64_t budget_bytes = 0;  // most that extents and staging may take; what else lives there is already taken off
+};
+
+struct TransitionRequest {
+  std::vector<Extent> extents;
+  std::vector<PoolLimits> pools;                // by device
+  uint64_t staging_bytes = uint64_t{64} << 20;  // per device, used only where cycles exist
+  uint64_t piece_bytes = uint64_t{32} << 20;    // largest copy; at most staging_bytes
+};
+
+/// One copy. A staging position is an offset from the start of the device's staging.
+struct Move {
+  int32_t extent = 0;
+  uint64_t extent_offset = 0;  // which of its bytes
+  uint64_t bytes = 0;
+  PoolPosition from;
+  PoolPosition to;
+  bool from_staging = false;
+  bool to_staging = false;
+  std::vector<int32_t> after;  // earlier moves that must have ended: they empty `to`, or bring `from`
+};
+
+struct DevicePeak {
+  uint64_t region_before = 0;  // end of the last extent in either map
+  uint64_t region_after = 0;
+  uint64_t staging = 0;
+  [[nodiscard]] uint64_t bytes() const {
+    return (region_before > region_after ? region_before : region_after) + staging;
+  }
+};
+
+struct Plan {
+  std::vector<Move> moves;        // in an order in which they may run one by one
+  std::vector<DevicePeak> peaks;  // by device: what reserve must have
+  int64_t n_steps = 0;            // elementary steps that planning took: linear in units moved plus extents
+};
+
+/// Errors: kDoesNotFit (every device that lacks memory, with what it needs and has); kInvalidArgument: an offset off
+/// the grid, extents that overlap in one map (both named), a unit that is no power of two, pieces smaller than the
+/// smallest unit, an unknown device.
+Result<Plan> plan_transition(const TransitionRequest& request);
+
+/// Speed of copies from one device to another; from == to: within the device.
+struct LinkSpeed {
+  double bytes_per_second = 0;
+  double seconds_per_copy = 0;
+};
+
+struct LinkUse {
+  int32_t from = 0;
+  int32_t to = 0;
+  uint64_t bytes = 0;
+  int64_t n_moves = 0;
+};
+
+/// Bytes and copies per pair of devices, in ascending order of (from, to). Moves that stay on a device have from == to.
+std::vector<LinkUse> link_use(const Plan& plan);
+
+/// How long the moves take when each link works at its speed, all links at once, and moves wait only for what `after`
+/// names. `speed(from, to)` is asked for the pairs that link_use() lists.
+double predict_seconds(const Plan& plan, const std::function<LinkSpeed(int32_t from, int32_t to)>& speed);
+
+}  // namespace tessera
