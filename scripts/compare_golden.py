@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares the program with the reference engine over all goldens of the delivered architectures, through its commands.
 
-  compare_golden.py [--bin build/tessera] [--archs FOLDER] [--only TEXT]... [--threads N]
+  compare_golden.py [--bin build/tessera] [--archs FOLDER] [--variants FOLDER] [--only TEXT]... [--threads N]
 
 --archs: where the reference's dummy models lie; without it make_arch_models, which is built beside the program, makes
-them. --only: just the rows whose name contains TEXT. Models that are not here (scripts/fetch_models.sh brings the real ones)
+them. --variants: where requantised models lie (bench/make_models.py makes them). --only: just the rows whose name contains TEXT. Models that are not here (scripts/fetch_models.sh brings the real ones)
 count as skipped. Prints a table and ends with `N passed, N failed`.
 
 scalar   Logits with `--kernels scalar`, teacher-forced on the reference's ids, against every float32 and `*.exact`
@@ -15,7 +15,10 @@ fast     Top tokens with the fast kernels, wherever the reference's margin (firs
          max(2 x its own distance from exact, the bound below); at least 80 % of rows must be compared. Exact is the
          `*.exact` golden or, where there is none, our scalar logits for the same ids; the reference's own distance is
          the largest over its eight listed logits of that row.
-ppl      Perplexity of goldens/corpus.txt within 0.5 % of the reference's.
+ppl      Perplexity of goldens/corpus.txt within 0.5 % of the reference's; of the variants in other formats
+         (goldens/real/*.quants.tsv) within 0.5 % from 5 bits up and 1 % below. A reference above 1,000 says nothing and
+         counts as skipped. Variants whose format needs an importance matrix hold its file's name, so their bytes may
+         differ from those that the reference measured: said, not judged.
 tokens   `tokenize --hex-lines`: ids of all cases, as special text, as plain text and framed. Where byte-level BPE meets
          bytes that are no UTF-8 the reference reads U+FFFD and we keep the byte: there the ids of the text with U+FFFD
          must be the reference's, and the case counts as `kept`.
@@ -33,9 +36,12 @@ that: 2 sqrt(2) r d. Where all weights are float32 nothing is rounded and the bo
 """
 import argparse
 import base64
+import csv
+import hashlib
 import json
 import math
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -206,16 +212,35 @@ class Compare:
                 f"{ours_max:.2f} at most, the reference's {theirs_mean:.2f}")
         return wrong == 0, text
 
-    def perplexity(self, path):
-        golden = json.loads(path.read_text())
-        model = ROOT / "models" / golden["model"]
+    def perplexity(self, model, ctx, reference, allowed):
         if not model.exists():
             return None, f"{model.name} is not here"
-        out = run([self.bin, "perplexity", "-m", model, "-f", DATA / "goldens/corpus.txt", "-c", golden["ctx"], "-ctk", "f32",
+        out = run([self.bin, "perplexity", "-m", model, "-f", DATA / "goldens/corpus.txt", "-c", ctx, "-ctk", "f32",
                    "-ctv", "f32", "-t", self.args.threads, "--json"]).stdout
         ours = json.loads(out)["ppl"]
-        off = ours / golden["ppl"] - 1
-        return abs(off) <= 0.005, f"{ours:.4f}, the reference {golden['ppl']} ({100 * off:+.3f} %)"
+        if reference > 1000:
+            return None, f"{ours:.4f}, the reference {reference}: too large to say anything"
+        off = ours / reference - 1
+        return abs(off) <= allowed, f"{ours:.4f}, the reference {reference} ({100 * off:+.3f} %, allowed {100 * allowed} %)"
+
+    def perplexity_golden(self, path):
+        golden = json.loads(path.read_text())
+        return self.perplexity(ROOT / "models" / golden["model"], golden["ctx"], golden["ppl"], 0.005)
+
+    def variant(self, stem, row):
+        model = self.args.variants / f"{stem}.{row['type']}.gguf"
+        bits = int(re.search("[0-9]+", row["type"]).group())
+        ok, text = self.perplexity(model, 512, float(row["ppl"]), 0.005 if bits >= 5 else 0.01)
+        if model.exists() and hashlib.sha256(model.read_bytes()).hexdigest() != row["sha256"]:
+            text += "; other bytes than measured there"
+        return ok, text
+
+    def variants(self, path):
+        comment, *lines = path.read_text().splitlines()
+        stem = comment.split()[2].removesuffix(".gguf;")   # "# base STEM.gguf; ..."
+        for row in csv.DictReader(lines, delimiter="\t"):
+            if row["sha256"] != "-" and row["type"] != "original":
+                self.row("ppl", f"{stem}.{row['type']}", lambda row=row: self.variant(stem, row))
 
     def encode(self, model, texts, *flags):
         with tempfile.NamedTemporaryFile("w", suffix=".hex") as lines:
@@ -277,7 +302,10 @@ class Compare:
             share = self.n_compared / self.n_rows
             self.row("fast", "share of rows compared", lambda: (share >= 0.8, f"{self.n_compared} of {self.n_rows}: {100 * share:.1f} %"))
         for path in sorted((DATA / "goldens/real").glob("*.ppl.json")):
-            self.row("ppl", path.stem, lambda: self.perplexity(path))
+            self.row("ppl", path.stem, lambda: self.perplexity_golden(path))
+        if self.args.variants:
+            for path in sorted((DATA / "goldens/real").glob("*.quants.tsv")):
+                self.variants(path)
         for path in sorted([*DATA.glob("tiny/*.tokens.jsonl"), *DATA.glob("goldens/real/*.tokens.jsonl")]):
             name = path.name.split(".")[0] + ".gguf"
             model = path.parent / name if path.parent.name == "tiny" else ROOT / "models" / name
@@ -313,6 +341,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", default=str(ROOT / "build/tessera"))
     parser.add_argument("--archs", type=pathlib.Path)
+    parser.add_argument("--variants", type=pathlib.Path)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
