@@ -16,236 +16,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
-#include <functional>
-#include <immintrin.h>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "device/cpu/cpu_launch.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/ops/matmul.h"
-#include "kernels/ops/quantize.h"
-#include "tensor/quants.h"
+#include "ceilings.h"
+#include "matmul_case.h"
 
-namespace tessera {
+namespace tessera::bench {
 namespace {
-
-double thread_seconds() {
-  timespec t = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-/// Seconds of the fastest call.
-double fastest(int runs, const std::function<void()>& run) {
-  double best = 1e30;
-  for (int i = 0; i < runs; ++i) {
-    const double start = thread_seconds();
-    run();
-    best = std::min(best, thread_seconds() - start);
-  }
-  return best;
-}
-
-struct AlignedBytes {
-  explicit AlignedBytes(uint64_t size)
-      : bytes(static_cast<std::byte*>(std::aligned_alloc(4096, round_up(size, 4096)))) {}
-  AlignedBytes(const AlignedBytes&) = delete;
-  AlignedBytes& operator=(const AlignedBytes&) = delete;
-  ~AlignedBytes() { std::free(bytes); }
-  std::byte* bytes;
-};
-
-constexpr uint64_t kReadStream = 8192;
-
-/// Reads four streams side by side, each asked for ahead: the fastest way found. size: a multiple of 4 streams.
-__attribute__((target("avx2"))) int64_t read_all(const std::byte* p, uint64_t size) {
-  __m256i sums[4] = {};
-  for (uint64_t begin = 0; begin < size; begin += 4 * kReadStream) {
-    for (uint64_t i = begin; i < begin + kReadStream; i += 64) {
-#pragma GCC unroll 4
-      for (uint64_t j = 0; j < 4; ++j) {
-        const std::byte* at = p + i + j * kReadStream;
-        _mm_prefetch(at + 1024, _MM_HINT_T0);
-        sums[j] = _mm256_add_epi64(sums[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
-        sums[j] = _mm256_add_epi64(sums[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 32)));
-      }
-    }
-  }
-  const __m256i sum = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
-  return _mm256_extract_epi64(sum, 0) + _mm256_extract_epi64(sum, 2);
-}
-
-constexpr int64_t kPeakSteps = 200'000;
-constexpr int kPeakChains = 12;
-
-__attribute__((target("avx512f,avx512vnni"))) int peak_vpdpbusd() {
-  __m512i sums[kPeakChains] = {};
-  const __m512i w = _mm512_set1_epi8(3);
-  const __m512i x = _mm512_set1_epi8(5);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 16
-    for (int j = 0; j < kPeakChains; ++j) {
-      sums[j] = _mm512_dpbusd_epi32(sums[j], w, x);
-      asm volatile("" : "+v"(sums[j]));
-    }
-  }
-  __m512i total = sums[0];
-#pragma GCC unroll 16
-  for (int j = 1; j < kPeakChains; ++j) {
-    total = _mm512_add_epi32(total, sums[j]);
-  }
-  return _mm512_cvtsi512_si32(total);
-}
-
-__attribute__((target("avx2,avxvnni"))) int peak_vpdpbusd_avx() {
-  __m256i sums[kPeakChains] = {};
-  const __m256i w = _mm256_set1_epi8(3);
-  const __m256i x = _mm256_set1_epi8(5);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 16
-    for (int j = 0; j < kPeakChains; ++j) {
-      sums[j] = _mm256_dpbusd_avx_epi32(sums[j], w, x);
-      asm volatile("" : "+x"(sums[j]));
-    }
-  }
-  __m256i total = sums[0];
-#pragma GCC unroll 16
-  for (int j = 1; j < kPeakChains; ++j) {
-    total = _mm256_add_epi32(total, sums[j]);
-  }
-  return _mm256_extract_epi32(total, 0);
-}
-
-__attribute__((target("avx2"))) int peak_maddubs() {
-  __m256i sums[kPeakChains] = {};
-  __m256i w = _mm256_set1_epi8(3);
-  const __m256i x = _mm256_set1_epi8(5);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 16
-    for (int j = 0; j < kPeakChains; ++j) {
-      asm volatile("" : "+x"(w));
-      sums[j] = _mm256_add_epi16(sums[j], _mm256_maddubs_epi16(w, x));
-      asm volatile("" : "+x"(sums[j]));
-    }
-  }
-  __m256i total = sums[0];
-#pragma GCC unroll 16
-  for (int j = 1; j < kPeakChains; ++j) {
-    total = _mm256_add_epi16(total, sums[j]);
-  }
-  return _mm256_extract_epi32(total, 0);
-}
-
-volatile int64_t g_sink;  // keeps results of the ceilings alive
-
-struct Ceilings {
-  double read_per_s;      // bytes
-  double products_per_s;  // int8 multiply-adds
-};
-
-Ceilings measure_ceilings(CpuIsa isa, uint64_t footprint) {
-  Ceilings c = {};
-  const AlignedBytes buffer(footprint);
-  std::memset(buffer.bytes, 1, footprint);
-  c.read_per_s = static_cast<double>(footprint) / fastest(7, [&] { g_sink = read_all(buffer.bytes, footprint); });
-  const bool wide = isa == CpuIsa::kAvx512Vnni;
-  const double s = fastest(9, [&] {
-    g_sink = wide ? peak_vpdpbusd() : isa == CpuIsa::kAvxVnni ? peak_vpdpbusd_avx() : peak_maddubs();
-  });
-  c.products_per_s = static_cast<double>(kPeakSteps * kPeakChains * (wide ? 64 : 32)) / s;
-  return c;
-}
-
-struct Kernels {
-  const KernelTable* table;
-  KernelFn matmul;
-  KernelFn quantize;
-};
-
-/// A random weight and packed copies of columns [begin, end) of it.
-class Weight {
- public:
-  Weight(DType dtype, int64_t rows, int64_t columns)
-      : dtype_(dtype), rows_(rows), columns_(columns), gguf_(static_cast<size_t>(rows) * row_bytes(dtype, columns)) {
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> row(static_cast<size_t>(columns));
-    for (float& x : row) {
-      x = normal(random);
-    }
-    if (!can_quantize(dtype)) {
-      fill_blocks(random);
-    } else {
-      for (int64_t r = 0; r < rows; ++r) {
-        std::rotate(row.begin(), row.begin() + 1, row.end());
-        quantize_row(dtype, row.data(), gguf_.data() + r * row_bytes(dtype, columns), columns);
-      }
-    }
-  }
-
-  [[nodiscard]] uint64_t packed_bytes(const WeightLayout& layout, int64_t n_columns) const {
-    return layout.packed_bytes(dtype_, rows_, n_columns);
-  }
-  /// Returns the seconds that packing took.
-  double pack(const WeightLayout& layout, int64_t begin, int64_t end, std::byte* dst) const {
-    std::vector<const std::byte*> rows;
-    for (int64_t r = 0; r < rows_; ++r) {
-      rows.push_back(gguf_.data() + r * row_bytes(dtype_, columns_) + row_bytes(dtype_, begin));
-    }
-    const double start = thread_seconds();
-    layout.pack(dtype_, end - begin, rows, dst);
-    return thread_seconds() - start;
-  }
-  [[nodiscard]] uint64_t gguf_bytes() const { return gguf_.size(); }
-  [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] int64_t rows() const { return rows_; }
-  [[nodiscard]] int64_t columns() const { return columns_; }
-
- private:
-  /// Random bytes, for formats that nothing here writes; an exponent of MXFP4 near 1, as denormals take their own time.
-  void fill_blocks(std::mt19937& random) {
-    const DTypeInfo& info = dtype_info(dtype_);
-    for (size_t i = 0; i < gguf_.size(); ++i) {
-      const bool exponent = dtype_ == DType::kMXFP4 && i % info.block_bytes == 0;
-      gguf_[i] = static_cast<std::byte>(exponent ? 127 : random() & 255U);
-    }
-  }
-
-  DType dtype_;
-  int64_t rows_, columns_;
-  std::vector<std::byte> gguf_;
-};
-
-/// Activations, quantised too, and room for results.
-struct Input {
-  Input(const Kernels& kernels, int64_t tokens, int64_t columns)
-      : n_tokens(tokens),
-        x(static_cast<size_t>(tokens * columns)),
-        q8(static_cast<uint64_t>(tokens * q8_row_bytes(columns))) {
-    std::mt19937 random(2);
-    std::normal_distribution<float> normal;
-    std::generate(x.begin(), x.end(), [&] { return normal(random); });
-    args = {x.data(), columns, q8.bytes, columns, {}, false};
-    const QuantizeArgs quantize = {x.data(), columns, columns, q8.bytes, false};
-    CpuLaunch launch;
-    const LaunchSizes sizes = {static_cast<int32_t>(n_tokens), 0, 0};
-    quantize_s = fastest(5, [&] { kernels.quantize(&launch, &quantize, sizes); });
-  }
-  int64_t n_tokens;
-  std::vector<float> x;
-  AlignedBytes q8;
-  MatmulArgs args;
-  double quantize_s;
-};
-
-void run(const Kernels& kernels, const MatmulArgs& args, int64_t n_tokens) {
-  CpuLaunch launch;
-  kernels.matmul(&launch, &args, {static_cast<int32_t>(n_tokens), 0, 0});
-}
 
 constexpr uint64_t kFootprint = 64 << 20;  // about a small model; beyond every cache but the last
 
@@ -297,7 +76,7 @@ void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, 
   std::printf("%-7s %6ldx%-5ld %9.1f us %6.1f GB/s %4.0f %%  | %8.1f us %7.1f G/s %4.0f %% | pack %.2f GB/s\n",
               std::string(dtype_name(dtype)).c_str(), rows, columns, 1e6 * rates.decode_s, 1e-9 * rate,
               100 * rate / ceilings.read_per_s, 1e6 * rates.prefill_s, 1e-9 * products,
-              100 * products / ceilings.products_per_s, 1e-9 * rates.pack_per_s);
+              200 * products / ceilings.int8_per_s, 1e-9 * rates.pack_per_s);
   std::fflush(stdout);
 }
 
@@ -321,7 +100,7 @@ void print_csv(const Kernels& kernels, CpuIsa isa, const std::vector<DType>& dty
   const double weights = static_cast<double>(rows * columns);
   for (int round = 0; round < n_rounds; ++round) {
     for (size_t i = 0; i < dtypes.size(); ++i) {
-      const Ceilings ceilings = measure_ceilings(isa, kFootprint);
+      const Ceilings ceilings = measure_ceilings(isa, kFootprint, 1);
       const Rates q8 = measure_shape(kernels, DType::kQ8_0, rows, columns, n_tokens, 1);
       const Rates one = measure_shape(kernels, dtypes[i], rows, columns, n_tokens, 1);
       const Rates eight = measure_shape(kernels, dtypes[i], rows, columns, 8, 8);
@@ -330,7 +109,7 @@ void print_csv(const Kernels& kernels, CpuIsa isa, const std::vector<DType>& dty
       all[i].decode_share.push_back(one.bytes / one.decode_s / ceilings.read_per_s);
       all[i].decode8.push_back(8e-9 * weights / eight.decode_s);
       all[i].prefill.push_back(1e-9 * products);
-      all[i].prefill_share.push_back(products / ceilings.products_per_s);
+      all[i].prefill_share.push_back(2 * products / ceilings.int8_per_s);
       all[i].decode_of_q8.push_back(q8.decode_s / one.decode_s);
       all[i].prefill_of_q8.push_back(q8.prefill_s / one.prefill_s);
     }
@@ -476,11 +255,11 @@ int run_all(int argc, char** argv) {
     }
     return 0;
   }
-  const Ceilings ceilings = measure_ceilings(isa, kFootprint);
+  const Ceilings ceilings = measure_ceilings(isa, kFootprint, 1);
   const Input input(kernels, n_tokens, 576);
   std::printf("%s: read %.1f GB/s from %lu MiB, int8 peak %.0f G products/s; quantize 576 columns: %.0f ns a token\n",
               std::string(cpu_isa_name(isa)).c_str(), 1e-9 * ceilings.read_per_s, kFootprint >> 20,
-              1e-9 * ceilings.products_per_s, 1e9 * input.quantize_s / static_cast<double>(n_tokens));
+              0.5e-9 * ceilings.int8_per_s, 1e9 * input.quantize_s / static_cast<double>(n_tokens));
   std::printf("dtype  rows x columns | decode: time, weights/s, of read | prefill of %ld: time, products/s, of peak\n",
               n_tokens);
   const bool all_shapes = shapes.empty();
@@ -500,8 +279,8 @@ int run_all(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bench
 
 int main(int argc, char** argv) {
-  return tessera::run_all(argc, argv);
+  return tessera::bench::run_all(argc, argv);
 }

@@ -1,0 +1,558 @@
+// Every op the CPU registers, at the sizes of a model of 1.1 G weights: what it reads and writes, and computes, per
+// second, and its share of the ceiling, measured in the same run, that it comes closest to.
+//
+//   kernels_bench [--isa portable|avx2|avxvnni|avx512|all] [--op NAME]... [--dtype NAME]... [--tokens N,...]
+//                 [--threads N] [--footprint MIB] [--csv]
+//
+// Default: the best instruction set, one thread, 1 and 512 tokens. --dtype: weights of these types, and caches whose
+// keys and values are both of them; without it all weights, and caches of one type. A product with up to 8 tokens reads
+// copies of its weight that fill the footprint (default 64 MiB, about a small model), and the read rate is that of a
+// buffer of the same size; give more than the last cache holds to measure memory. Other ops run on one set of operands,
+// which lies in a cache as in a model: few tokens can exceed the memory's rate, and their time is what counts. Bytes
+// are those the op's header states; a multiply-add counts two operations. Fastest of several runs; one thread in its
+// CPU time.
+
+#include <cmath>
+#include <cstdio>
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ceilings.h"
+#include "kernels/kernel_table.h"
+#include "kernels/ops/add.h"
+#include "kernels/ops/affine.h"
+#include "kernels/ops/append_kv.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/gather_rows.h"
+#include "kernels/ops/glu.h"
+#include "kernels/ops/reduce.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/ops/rope.h"
+#include "kernels/ops/rope_table.h"
+#include "kernels/ops/scale.h"
+#include "matmul_case.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int64_t kEmbd = 2048;
+constexpr int64_t kFfn = 5632;
+constexpr int64_t kVocab = 32000;
+constexpr int64_t kHeads = 32;
+constexpr int64_t kKvHeads = 4;
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kDecodeDepth = 4096;  // positions that the query of a single token sees
+constexpr int64_t kDecodeTokens = 8;    // up to here a product streams its weight
+
+struct Options {
+  std::vector<CpuIsa> isas = {cpu_isas().back()};
+  std::set<std::string> ops;     // empty: all
+  std::set<std::string> dtypes;  // empty: all
+  std::vector<int64_t> tokens = {1, 512};
+  int n_threads = 1;
+  uint64_t footprint = uint64_t{64} << 20;
+  bool csv = false;
+};
+
+/// One thing to time.
+struct Case {
+  std::string variant;  // types, and what is fused in
+  std::string shape;
+  double bytes = 0;  // of one call
+  double ops = 0;
+  bool int8 = false;  // the operations are of 8-bit integers
+  int n_calls = 1;    // calls of run
+  std::function<void(CpuLaunch)> run;
+};
+
+/// Float rows of random numbers.
+class Rows {
+ public:
+  Rows(int64_t rows, int64_t width) : values_(std::make_shared<std::vector<float>>(static_cast<size_t>(rows * width))) {
+    std::mt19937 random(static_cast<uint32_t>(rows + width));
+    std::normal_distribution<float> normal;
+    std::generate(values_->begin(), values_->end(), [&] { return normal(random); });
+  }
+  [[nodiscard]] float* data() const { return values_->data(); }
+
+ private:
+  std::shared_ptr<std::vector<float>> values_;  // shared by the copies that calls hold
+};
+
+/// A call of a kernel that owns its arguments and their buffers.
+template <class Args, class... Owned>
+std::function<void(CpuLaunch)> call(KernelFn kernel, LaunchSizes sizes, Args args, Owned... owned) {
+  return [=, keep = std::make_tuple(std::move(owned)...)](CpuLaunch launch) { kernel(&launch, &args, sizes); };
+}
+
+LaunchSizes sizes_of(int64_t n_tokens) {
+  return {static_cast<int32_t>(n_tokens), static_cast<int32_t>(n_tokens), 1};
+}
+
+std::string by_width(int64_t width) {
+  return fmt::format("{}", width);
+}
+
+std::vector<Case> rms_norm_cases(KernelFn kernel, int64_t n) {
+  std::vector<Case> cases;
+  for (const bool quantized : {false, true}) {
+    const Rows x(n, kEmbd);
+    const Rows weight(1, kEmbd);
+    const Rows y(n, kEmbd);
+    const auto q8 = std::make_shared<AlignedBytes>(static_cast<uint64_t>(n * q8_row_bytes(kEmbd)));
+    const RmsNormArgs args = {.x = x.data(),
+                              .x_stride = kEmbd,
+                              .weight = weight.data(),
+                              .y = y.data(),
+                              .y_stride = kEmbd,
+                              .width = kEmbd,
+                              .eps = 1e-5F,
+                              .q8 = quantized ? q8->bytes : nullptr};
+    const double bytes = static_cast<double>(n * kEmbd * 8 + kEmbd * 4 + (quantized ? n * q8_row_bytes(kEmbd) : 0));
+    cases.push_back({.variant = quantized ? "with quantize" : "",
+                     .shape = by_width(kEmbd),
+                     .bytes = bytes,
+                     .run = call(kernel, sizes_of(n), args, x, weight, y, q8)});
+  }
+  return cases;
+}
+
+std::vector<Case> quantize_cases(KernelFn kernel, int64_t n) {
+  std::vector<Case> cases;
+  for (const int64_t width : {kEmbd, kFfn}) {
+    const Rows x(n, width);
+    const auto q8 = std::make_shared<AlignedBytes>(static_cast<uint64_t>(n * q8_row_bytes(width)));
+    const QuantizeArgs args = {.x = x.data(), .x_stride = width, .columns = width, .q8 = q8->bytes};
+    cases.push_back({.variant = "",
+                     .shape = by_width(width),
+                     .bytes = static_cast<double>(n * (width * 4 + q8_row_bytes(width))),
+                     .run = call(kernel, sizes_of(n), args, x, q8)});
+  }
+  return cases;
+}
+
+std::vector<Case> rope_table_cases(KernelFn kernel, int64_t n) {
+  const Rows inv_freq(1, kHeadDim / 2);
+  const Rows table(n, kHeadDim);
+  const auto positions = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(n), 1000);
+  const RopeTableArgs args = {
+      .positions = positions->data(), .inv_freq = inv_freq.data(), .n_pairs = kHeadDim / 2, .table = table.data()};
+  return {{.variant = "",
+           .shape = by_width(kHeadDim),
+           .bytes = static_cast<double>(n * kHeadDim * 4),
+           .run = call(kernel, sizes_of(n), args, inv_freq, table, positions)}};
+}
+
+std::vector<Case> rope_cases(KernelFn kernel, int64_t n) {
+  std::vector<Case> cases;
+  for (const bool neox : {false, true}) {
+    const Rows q(n, kHeads * kHeadDim);
+    const Rows k(n, kKvHeads * kHeadDim);
+    const Rows table(n, kHeadDim);
+    RopeArgs args = {.inputs = {}, .head_dim = kHeadDim, .n_pairs = kHeadDim / 2, .neox = neox, .table = table.data()};
+    for (const auto& [rows, n_heads] : {std::pair(q, kHeads), std::pair(k, kKvHeads)}) {
+      const int64_t stride = n_heads * kHeadDim;
+      args.inputs.push_back({rows.data(), stride, rows.data(), stride, n_heads});
+    }
+    cases.push_back({.variant = neox ? "neox" : "norm",
+                     .shape = fmt::format("{}+{} heads of {}", kHeads, kKvHeads, kHeadDim),
+                     .bytes = static_cast<double>(n * (kHeads + kKvHeads) * kHeadDim * 8),
+                     .run = call(kernel, sizes_of(n), args, q, k, table)});
+  }
+  return cases;
+}
+
+/// The pages of one sequence.
+struct Cache {
+  Cache(DType k_type, DType v_type, int64_t n_positions)
+      : format{k_type, v_type, kHeadDim, kHeadDim},
+        n_pages((n_positions + kPageTokens - 1) / kPageTokens),
+        pages(static_cast<uint64_t>(n_pages * kv_page_bytes(format, kKvHeads))),
+        table(static_cast<size_t>(n_pages)) {
+    std::memset(pages.bytes, 0, static_cast<size_t>(n_pages * kv_page_bytes(format, kKvHeads)));
+    for (size_t i = 0; i < table.size(); ++i) {
+      table[i] = static_cast<int32_t>(i);
+    }
+  }
+  [[nodiscard]] std::vector<KvPanel> panels() const { return {{pages.bytes, kKvHeads, 0}}; }
+
+  KvFormat format;
+  int64_t n_pages;
+  AlignedBytes pages;
+  std::vector<int32_t> table;
+};
+
+std::string pair_name(DType k_type, DType v_type) {
+  return fmt::format("{}/{}", dtype_name(k_type), dtype_name(v_type));
+}
+
+std::vector<Case> append_kv_cases(const KernelRow& row, int64_t n) {
+  constexpr int64_t kWidth = kKvHeads * kHeadDim;
+  const auto cache = std::make_shared<Cache>(row.a, row.b, n);
+  const Rows k(n, kWidth);
+  const Rows v(n, kWidth);
+  const auto slots = std::make_shared<std::vector<int32_t>>();
+  for (int32_t i = 0; i < n; ++i) {
+    slots->push_back(i);
+  }
+  const AppendKvArgs args = {.k = k.data(),
+                             .k_stride = kWidth,
+                             .v = v.data(),
+                             .v_stride = kWidth,
+                             .slots = slots->data(),
+                             .format = cache->format,
+                             .panels = cache->panels()};
+  const double written = static_cast<double>(n * kv_page_bytes(cache->format, kKvHeads)) / kPageTokens;
+  return {{.variant = pair_name(row.a, row.b),
+           .shape = fmt::format("{} heads of {}", kKvHeads, kHeadDim),
+           .bytes = static_cast<double>(n * 2 * kWidth * 4) + written,
+           .run = call(row.function, sizes_of(n), args, cache, k, v, slots)}};
+}
+
+/// One token sees kDecodeDepth positions; more are a prompt from its start.
+std::vector<Case> attention_cases(const KernelRow& row, int64_t n) {
+  constexpr int64_t kWidth = kHeads * kHeadDim;
+  const int64_t first = n == 1 ? kDecodeDepth - 1 : 0;
+  const auto cache = std::make_shared<Cache>(row.a, row.b, first + n);
+  const Rows q(n, kWidth);
+  const Rows out(n, kWidth);
+  const auto positions = std::make_shared<std::vector<int32_t>>();
+  for (int64_t i = 0; i < n; ++i) {
+    positions->push_back(static_cast<int32_t>(first + i));
+  }
+  const auto seq_rows = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(n), 0);
+  const AttentionArgs args = {.q = q.data(),
+                              .q_stride = kWidth,
+                              .out = out.data(),
+                              .out_stride = kWidth,
+                              .n_rep = kHeads / kKvHeads,
+                              .format = cache->format,
+                              .panels = cache->panels(),
+                              .positions = positions->data(),
+                              .seq_rows = seq_rows->data(),
+                              .page_table = cache->table.data(),
+                              .page_table_stride = cache->n_pages,
+                              .scale = 1 / std::sqrt(static_cast<float>(kHeadDim))};
+  const double visible = static_cast<double>(n) * (static_cast<double>(first) + static_cast<double>(n + 1) / 2);
+  return {{.variant = pair_name(row.a, row.b),
+           .shape = fmt::format("{}x{} heads of {}, {} positions", kKvHeads, kHeads / kKvHeads, kHeadDim, first + n),
+           .bytes = static_cast<double>(cache->n_pages * kv_page_bytes(cache->format, kKvHeads) + n * kWidth * 8),
+           .ops = 4.0 * kWidth * visible,
+           .run = call(row.function, sizes_of(n), args, cache, q, out, positions, seq_rows)}};
+}
+
+std::vector<Case> glu_cases(KernelFn kernel, int64_t n) {
+  struct Variant {
+    const char* name;
+    Activation activation;
+    bool quantized;
+  };
+  std::vector<Case> cases;
+  for (const Variant& variant :
+       {Variant{"silu", Activation::kSilu, false}, Variant{"silu, only quantized", Activation::kSilu, true},
+        Variant{"gelu", Activation::kGeluTanh, false}}) {
+    const Rows gate(n, kFfn);
+    const Rows up(n, kFfn);
+    const Rows y(n, kFfn);
+    const auto q8 = std::make_shared<AlignedBytes>(static_cast<uint64_t>(n * q8_row_bytes(kFfn)));
+    const GluArgs args = {.gate = gate.data(),
+                          .gate_stride = kFfn,
+                          .up = up.data(),
+                          .up_stride = kFfn,
+                          .y = variant.quantized ? nullptr : y.data(),
+                          .y_stride = kFfn,
+                          .width = kFfn,
+                          .activation = variant.activation,
+                          .q8 = variant.quantized ? q8->bytes : nullptr};
+    cases.push_back({.variant = variant.name,
+                     .shape = by_width(kFfn),
+                     .bytes = static_cast<double>(n * (kFfn * 8 + (variant.quantized ? q8_row_bytes(kFfn) : kFfn * 4))),
+                     .run = call(kernel, sizes_of(n), args, gate, up, y, q8)});
+  }
+  return cases;
+}
+
+std::vector<Case> reduce_cases(KernelFn kernel, int64_t n) {
+  std::vector<Case> cases;
+  for (const int64_t n_leaves : {1, 2, 4}) {
+    const Rows leaves(n_leaves * n, kEmbd);
+    const Rows residual(n, kEmbd);
+    const Rows y(n, kEmbd);
+    ReduceArgs args = {.leaves = {},
+                       .order = {},
+                       .width = kEmbd,
+                       .residual = residual.data(),
+                       .residual_stride = kEmbd,
+                       .y = y.data(),
+                       .y_stride = kEmbd};
+    for (int64_t i = 0; i < n_leaves; ++i) {
+      args.leaves.push_back({leaves.data() + i * n * kEmbd, kEmbd});
+      args.order.push_back(static_cast<int8_t>(i));
+      if (i > 0) {
+        args.order.push_back(kReduceAdd);
+      }
+    }
+    cases.push_back({.variant = fmt::format("{} cuts and residual", n_leaves),
+                     .shape = by_width(kEmbd),
+                     .bytes = static_cast<double>(n * kEmbd * 4 * (n_leaves + 2)),
+                     .run = call(kernel, sizes_of(n), args, leaves, residual, y)});
+  }
+  return cases;
+}
+
+std::vector<Case> add_cases(KernelFn kernel, int64_t n) {
+  const Rows a(n, kEmbd);
+  const Rows b(n, kEmbd);
+  const Rows y(n, kEmbd);
+  const AddArgs args = {.a = a.data(),
+                        .a_stride = kEmbd,
+                        .b = b.data(),
+                        .b_stride = kEmbd,
+                        .y = y.data(),
+                        .y_stride = kEmbd,
+                        .width = kEmbd};
+  return {{.variant = "",
+           .shape = by_width(kEmbd),
+           .bytes = static_cast<double>(n * kEmbd * 12),
+           .run = call(kernel, sizes_of(n), args, a, b, y)}};
+}
+
+std::vector<Case> scale_cases(KernelFn kernel, int64_t n) {
+  std::vector<Case> cases;
+  for (const bool capped : {false, true}) {
+    const int64_t width = capped ? kVocab : kEmbd;  // of an embedding; of logits
+    const Rows x(n, width);
+    const Rows y(n, width);
+    const ScaleArgs args = {.x = x.data(),
+                            .x_stride = width,
+                            .y = y.data(),
+                            .y_stride = width,
+                            .width = width,
+                            .scale = 0.5F,
+                            .softcap = capped ? 30.0F : 0.0F};
+    cases.push_back({.variant = capped ? "with softcap" : "",
+                     .shape = by_width(width),
+                     .bytes = static_cast<double>(n * width * 8),
+                     .run = call(kernel, sizes_of(n), args, x, y)});
+  }
+  return cases;
+}
+
+std::vector<Case> affine_cases(KernelFn kernel, int64_t n) {
+  const Rows x(n, kEmbd);
+  const Rows bias(1, kEmbd);
+  const AffineArgs args = {
+      .x = x.data(), .x_stride = kEmbd, .y = x.data(), .y_stride = kEmbd, .width = kEmbd, .bias = bias.data()};
+  return {{.variant = "bias",
+           .shape = by_width(kEmbd),
+           .bytes = static_cast<double>(n * kEmbd * 8),
+           .run = call(kernel, sizes_of(n), args, x, bias)}};
+}
+
+std::vector<Case> gather_rows_cases(KernelFn kernel, int64_t n) {
+  const Rows x(n, kEmbd);
+  const Rows y(n, kEmbd);
+  const auto rows = std::make_shared<std::vector<int32_t>>();
+  for (int64_t i = 0; i < n; ++i) {
+    rows->push_back(static_cast<int32_t>(n - 1 - i));
+  }
+  const GatherRowsArgs args = {
+      .x = x.data(), .x_stride = kEmbd, .rows = rows->data(), .y = y.data(), .y_stride = kEmbd, .width = kEmbd};
+  return {{.variant = "",
+           .shape = by_width(kEmbd),
+           .bytes = static_cast<double>(n * kEmbd * 8),
+           .run = call(kernel, sizes_of(n), args, x, y, rows)}};
+}
+
+/// The gate's product for one weight format.
+Case matmul_case(const Kernels& kernels, DType dtype, int64_t n, const Options& options) {
+  const WeightLayout& layout = *kernels.table->layout(dtype);
+  const Weight weight(dtype, kFfn, kEmbd);
+  const uint64_t bytes = round_up(weight.packed_bytes(layout, kEmbd), 64);
+  const uint64_t copies = n > kDecodeTokens ? 1 : std::max<uint64_t>(1, options.footprint / bytes);
+  const auto packed = std::make_shared<AlignedBytes>(copies * bytes);
+  weight.pack(layout, 0, kEmbd, packed->bytes);
+  for (uint64_t i = 1; i < copies; ++i) {
+    std::memcpy(packed->bytes + i * bytes, packed->bytes, bytes);
+  }
+  const auto input = std::make_shared<Input>(kernels, n, kEmbd);
+  const Rows y(n, kFfn);
+  std::vector<MatmulArgs> calls(copies, input->args);
+  for (uint64_t i = 0; i < copies; ++i) {
+    calls[i].panels = {{dtype, packed->bytes + i * bytes, kFfn, kEmbd, 0, y.data(), kFfn}};
+  }
+  const double activations = layout.quantized_input ? static_cast<double>(q8_row_bytes(kEmbd)) : 4.0 * kEmbd;
+  return {.variant = std::string(dtype_name(dtype)),
+          .shape = fmt::format("{}x{}", kFfn, kEmbd),
+          .bytes = static_cast<double>(bytes) + static_cast<double>(n) * (activations + 4.0 * kFfn),
+          .ops = 2.0 * static_cast<double>(kFfn * kEmbd * n),
+          .int8 = layout.quantized_input,
+          .n_calls = static_cast<int>(copies),
+          .run = [=, kernel = kernels.matmul, sizes = sizes_of(n)](CpuLaunch launch) {
+            (void)packed, (void)input, (void)y;  // owned
+            for (const MatmulArgs& args : calls) {
+              kernel(&launch, &args, sizes);
+            }
+          }};
+}
+
+/// Times and prints the cases of one instruction set.
+class Bench {
+ public:
+  Bench(const Options& options, CpuIsa isa)
+      : options_(options),
+        isa_(isa),
+        table_(cpu_kernel_table(CpuKernelSet::kFast, isa).value()),
+        ceilings_(measure_ceilings(isa, options.footprint, options.n_threads)) {
+    if (!options.csv) {
+      fmt::print("{}, {} thread{}: reads {:.1f} GB/s from {} MiB; int8 {:.0f} Gop/s, float32 {:.0f} Gop/s\n",
+                 cpu_isa_name(isa), options.n_threads, options.n_threads == 1 ? "" : "s", 1e-9 * ceilings_.read_per_s,
+                 options.footprint >> 20, 1e-9 * ceilings_.int8_per_s, 1e-9 * ceilings_.f32_per_s);
+    }
+  }
+
+  void run_all() {
+    for (const KernelRow& row : table_->rows()) {
+      if (options_.ops.empty() || options_.ops.contains(op_name(row.op))) {
+        for (const int64_t n : options_.tokens) {
+          run_row(row, n);
+        }
+      }
+    }
+  }
+
+ private:
+  void run_row(const KernelRow& row, int64_t n) {
+    if (row.op != Op::kMatmul) {
+      if (options_.dtypes.empty() ? row.a == row.b : is_wanted(row.a) && is_wanted(row.b)) {
+        for (const Case& each : cases_of(row, n)) {
+          time(row.op, n, each);
+        }
+      }
+      return;
+    }
+    const Kernels kernels = {table_, row.function, table_->find(Op::kQuantize)};
+    for (const DTypeInfo& info : dtype_table()) {
+      if (table_->layout(info.dtype) != nullptr && is_wanted(info.dtype)) {
+        time(row.op, n, matmul_case(kernels, info.dtype, n, options_));
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_wanted(DType dtype) const {
+    return options_.dtypes.empty() || options_.dtypes.contains(std::string(dtype_name(dtype)));
+  }
+
+  static std::vector<Case> cases_of(const KernelRow& row, int64_t n) {
+    switch (row.op) {
+      case Op::kRmsNorm: return rms_norm_cases(row.function, n);
+      case Op::kQuantize: return quantize_cases(row.function, n);
+      case Op::kMatmul: return {};  // run_row has its own way
+      case Op::kRopeTable: return rope_table_cases(row.function, n);
+      case Op::kRope: return rope_cases(row.function, n);
+      case Op::kAppendKv: return append_kv_cases(row, n);
+      case Op::kAttention: return attention_cases(row, n);
+      case Op::kGlu: return glu_cases(row.function, n);
+      case Op::kReduce: return reduce_cases(row.function, n);
+      case Op::kAdd: return add_cases(row.function, n);
+      case Op::kScale: return scale_cases(row.function, n);
+      case Op::kAffine: return affine_cases(row.function, n);
+      case Op::kGatherRows: return gather_rows_cases(row.function, n);
+    }
+    return {};
+  }
+
+  void time(Op op, int64_t n, const Case& each) {
+    const double once = fastest(1, options_.n_threads, each.run);
+    const int n_runs = static_cast<int>(std::clamp(0.1 / once, 3.0, 200.0));  // a tenth of a second
+    const double seconds = fastest(n_runs, options_.n_threads, each.run) / each.n_calls;
+    const double bytes_per_s = each.bytes / seconds;
+    const double ops_per_s = each.ops / seconds;
+    const double of_read = bytes_per_s / ceilings_.read_per_s;
+    const double of_ops = ops_per_s / (each.int8 ? ceilings_.int8_per_s : ceilings_.f32_per_s);
+    const char* ceiling = of_read >= of_ops ? "read" : each.int8 ? "int8" : "float32";
+    if (options_.csv) {
+      fmt::print("{},{},{},\"{}\",\"{}\",{},{:.3f},{:.3f},{:.2f},{},{:.3f}\n", cpu_isa_name(isa_), options_.n_threads,
+                 op_name(op), each.variant, each.shape, n, 1e6 * seconds, 1e-9 * bytes_per_s, 1e-9 * ops_per_s, ceiling,
+                 std::max(of_read, of_ops));
+    } else {
+      fmt::print("{:11} {:22} {:32} {:4} tokens {:10.2f} us {:8.2f} GB/s {:8.1f} Gop/s {:5.0f} % of {}\n", op_name(op),
+                 each.variant, each.shape, n, 1e6 * seconds, 1e-9 * bytes_per_s, 1e-9 * ops_per_s,
+                 100 * std::max(of_read, of_ops), ceiling);
+    }
+    std::fflush(stdout);
+  }
+
+  const Options& options_;
+  CpuIsa isa_;
+  const KernelTable* table_;
+  Ceilings ceilings_;
+};
+
+std::optional<Options> parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--csv") {
+      options.csv = true;
+      continue;
+    }
+    if (++i == argc) {
+      return std::nullopt;
+    }
+    const std::string value = argv[i];
+    const int number = std::atoi(value.c_str());
+    if (flag == "--isa" && value == "all") {
+      options.isas = cpu_isas();
+    } else if (flag == "--isa") {
+      std::erase_if(options.isas = cpu_isas(), [&](CpuIsa isa) { return cpu_isa_name(isa) != value; });
+    } else if (flag == "--op") {
+      options.ops.insert(value);
+    } else if (flag == "--dtype") {
+      options.dtypes.insert(value);
+    } else if (flag == "--tokens") {
+      options.tokens.clear();
+      for (size_t begin = 0; begin < value.size();) {
+        options.tokens.push_back(std::max(1, std::atoi(value.c_str() + begin)));
+        begin = std::min(value.find(',', begin), value.size() - 1) + 1;
+      }
+    } else if (flag == "--threads" && number > 0) {
+      options.n_threads = number;
+    } else if (flag == "--footprint" && number > 0) {
+      options.footprint = static_cast<uint64_t>(number) << 20;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return options.isas.empty() ? std::nullopt : std::optional(options);
+}
+
+int run_benches(int argc, char** argv) {
+  const std::optional<Options> options = parse(argc, argv);
+  if (!options) {
+    std::fputs(
+        "usage: kernels_bench [--isa portable|avx2|avxvnni|avx512|all] [--op NAME]... [--dtype NAME]...\n"
+        "                     [--tokens N,...] [--threads N] [--footprint MIB] [--csv]\n"
+        "An instruction set must be one that this processor has.\n",
+        stderr);
+    return 2;
+  }
+  if (options->csv) {
+    fmt::print("isa,threads,op,variant,shape,tokens,us,gb_per_s,gop_per_s,ceiling,share\n");
+  }
+  for (const CpuIsa isa : options->isas) {
+    Bench(*options, isa).run_all();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) {
+  return tessera::bench::run_benches(argc, argv);
+}
