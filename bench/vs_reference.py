@@ -1,78 +1,235 @@
 #!/usr/bin/env python3
-"""Interleaved speed pairs of tessera and the reference engine. Run through vs_reference.sh, which explains the setting."""
+"""Interleaved speed pairs of tessera and the reference engine. Run through vs_reference.sh, which explains the options."""
 import argparse
 import csv
 import json
 import os
-import platform
+import pathlib
+import re
 import shlex
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
+
+COLUMNS = ["machine", "model", "format", "test", "batch", "depth", "threads", "pairs", "tessera_median", "tessera_least",
+           "tessera_most", "reference_median", "reference_least", "reference_most", "ratio_median", "ratio_least", "ratio_most",
+           "cpu_isa", "int8_gop_per_s", "share_of_int8", "read_gb_per_s", "share_of_read", "reference_fa", "tessera_build",
+           "reference_build"]
 
 
-def ours(args, model):
-    """(prefill, generation) tokens per second of one run."""
-    command = [args.speed_bench, model, "--threads", str(args.threads), "--prefill", str(args.prefill),
-               "--generate", str(args.generate)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    row = json.loads(out.splitlines()[-1])
-    return row["prefill_per_second"], row["generate_per_second"]
+@dataclass(frozen=True)
+class Test:
+    """One figure: the speed of a prompt (pp) or a generation (tg)."""
+    name: str
+    kind: str
+    n_tokens: int
+    batch: int
+    depth: int
+
+    @staticmethod
+    def parse(name):
+        found = re.fullmatch(r"(pp|tg)(\d+)(?:x(\d+))?(?:@(\d+))?", name)
+        if not found or (found[1] == "pp" and found[3]):
+            raise argparse.ArgumentTypeError(f"'{name}' is no test: give names such as pp512, tg32, tg32x4, tg32@4096")
+        return Test(name, found[1], int(found[2]), int(found[3] or 1), int(found[4] or 0))
 
 
-def reference(args, model, flash_attention):
-    """The same of the reference."""
-    folder = os.environ.get("REFERENCE_MODELS", os.path.dirname(model) or ".")
-    command = shlex.split(os.environ["REFERENCE_BENCH"]) + [
-        "-m", os.path.join(folder, os.path.basename(model)), "-dev", "none", "-t", str(args.threads), "-p",
-        str(args.prefill), "-n", str(args.generate), "-r", "1", "-fa", str(flash_attention), "-o", "json"]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    speed = {bool(row["n_prompt"]): row["avg_ts"] for row in json.loads(out[out.index("["):])}
-    return speed[True], speed[False]
+@dataclass(frozen=True)
+class Engine:
+    """Both engines' benches take the same settings and name their results alike."""
+    single: list    # command of the bench of one sequence
+    batched: list   # and of several
+    folder: str     # where they see the models; empty: where we do
+
+    def run(self, model, tests, threads, warmup, fa=None):
+        """{test: tokens per second} of tests that differ in length or batch only, and what the bench says of itself."""
+        where = os.path.join(self.folder or model.parent, model.name)
+        flags = ["-m", where, "-t", str(threads)] + (["-fa", fa, "-dev", "none"] if fa else [])
+        lengths = {kind: sorted({t.n_tokens for t in tests if t.kind == kind}) for kind in ("pp", "tg")}
+        if tests[0].batch == 1:
+            records = self.records(self.single + flags + [
+                "-p", joined(lengths["pp"]), "-n", joined(lengths["tg"]), "-d", str(tests[0].depth), "-r", "1", "-o", "jsonl"]
+                + ([] if warmup else ["--no-warmup"]))
+            speeds = {t: next(r["avg_ts"] for r in records if (r["n_prompt"], r["n_gen"]) == (
+                (t.n_tokens, 0) if t.kind == "pp" else (0, t.n_tokens))) for t in tests}
+        else:
+            batches = sorted({t.batch for t in tests})
+            prompt, gen = max(tests[0].depth, 1), tests[0].n_tokens
+            if fa:   # ours takes what the largest test needs
+                flags += ["-c", str(batches[-1] * (prompt + gen)), "-b", "2048", "-ub", "512"]
+            records = self.records(self.batched + flags + [
+                "-npp", str(prompt), "-ntg", str(gen), "-npl", joined(batches), "--output-format", "jsonl"]
+                + (["-pps"] if tests[0].depth else []))
+            speeds = {t: next(r["speed_tg"] for r in records if r["pl"] == t.batch) for t in tests}
+        return speeds, records[0]
+
+    @staticmethod
+    def records(command):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode or not records:
+            last = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {last}")
+        return records
+
+
+def joined(numbers):
+    return ",".join(map(str, numbers)) or "0"
+
+
+class Model:
+    """What shares are counted from."""
+
+    def __init__(self, tessera, path):
+        self.path = path
+        out = subprocess.run([tessera, "inspect", "-m", path, "--json"], check=True, capture_output=True, text=True).stdout
+        report = json.loads(out)
+        self.n_parameters = report["n_parameters"]
+        weights = [t for t in report["tensors"] if len(t["shape"]) > 1]
+        untied = any(t["name"] == "output.weight" for t in weights)
+        self.read_bytes = sum(t["bytes"] for t in weights if not (untied and t["name"] == "token_embd.weight"))
+        self.layer_ops = 2 * sum(t["shape"][0] * t["shape"][1] for t in weights if t["name"].startswith("blk."))
+        stem, _, self.format = path.stem.replace("-", ".").rpartition(".")
+        self.name = path.stem[:len(stem)]
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.machine = f"{processor_name()}, {os.cpu_count()} processors"
+        build, prefix = pathlib.Path(args.build), shlex.split(os.environ.get("REFERENCE", ""))
+        self.tessera = str(build / "tessera")
+        self.ceilings_command = [str(build / "ceilings_bench"), "--json", "--threads", str(args.threads), "--footprint", "512"]
+        self.ours = Engine([self.tessera, "bench"], [self.tessera, "batched-bench"], "")
+        self.theirs = Engine(prefix + ["llama-bench"], prefix + ["llama-batched-bench"], os.environ.get("REFERENCE_FOLDER", ""))
+        self.fa = {}     # (parameters, test): the reference's better setting
+        self.done = set()
+        if args.csv and os.path.exists(args.csv):
+            with open(args.csv, newline="") as rows:
+                self.done = {(r["machine"], r["model"] + r["format"], r["test"], r["threads"]) for r in csv.DictReader(rows)}
+
+    def ceilings(self):
+        return json.loads(subprocess.run(self.ceilings_command, check=True, capture_output=True, text=True).stdout)
+
+    def choose_fa(self, model, tests):
+        for test in tests:
+            if self.args.fa != "best":
+                self.fa[model.n_parameters, test] = self.args.fa
+        for group in groups(t for t in tests if (model.n_parameters, t) not in self.fa):
+            speeds = {fa: self.theirs.run(model.path, group, self.args.threads, self.args.warmup, fa)[0] for fa in ("on", "off")}
+            for test in group:
+                self.fa[model.n_parameters, test] = max(speeds, key=lambda fa, test=test: speeds[fa][test])
+
+    def run(self, model):
+        """Runs the tests that the CSV lacks, in pairs, and reports them."""
+        tests = [t for t in self.args.tests
+                 if (self.machine, model.name + model.format, t.name, str(self.args.threads)) not in self.done]
+        if not tests:
+            return
+        self.choose_fa(model, tests)
+        before = self.ceilings()
+        pairs = {t: [] for t in tests}
+        said = {}
+        for i in range(self.args.pairs):
+            for group in groups(tests):
+                speeds = {}
+                for engine in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
+                    speeds[engine] = self.measure(engine, model, group, said)
+                for t in group:
+                    pairs[t].append((speeds["ours"][t], speeds["theirs"][t]))
+        ceilings = [before, self.ceilings()]
+        for t in tests:
+            self.report(model, t, pairs[t], ceilings, said)
+
+    def measure(self, engine, model, group, said):
+        if engine == "ours":
+            speeds, record = self.ours.run(model.path, group, self.args.threads, self.args.warmup)
+            said.update({k: record[k] for k in ("cpu_isa", "build_commit") if k in record})
+            return speeds
+        speeds = {}
+        for fa in ("on", "off"):
+            part = [t for t in group if self.fa[model.n_parameters, t] == fa]
+            if part:
+                found, record = self.theirs.run(model.path, part, self.args.threads, self.args.warmup, fa)
+                speeds.update(found)
+                said["reference"] = record.get("build_commit", said.get("reference", ""))
+        return speeds
+
+    def report(self, model, test, pairs, ceilings, said):
+        ours, theirs = (summary([pair[i] for pair in pairs]) for i in (0, 1))
+        ratio = summary([a / b for a, b in pairs])
+        row = dict.fromkeys(COLUMNS, "")
+        row.update(machine=self.machine, model=model.name, format=model.format, test=test.name, batch=test.batch,
+                   depth=test.depth, threads=self.args.threads, pairs=len(pairs), cpu_isa=said.get("cpu_isa", ""),
+                   reference_fa=self.fa[model.n_parameters, test], tessera_build=said.get("build_commit", ""),
+                   reference_build=said.get("reference", ""))
+        for name, values in (("tessera", ours), ("reference", theirs), ("ratio", ratio)):
+            row.update({f"{name}_{which}": f"{value:.3f}" for which, value in zip(("median", "least", "most"), values)})
+        share = ""
+        if test.kind == "pp" and row["cpu_isa"] in ceilings[0]["isas"]:
+            peak = max(c["isas"][row["cpu_isa"]]["int8_gop_per_s"]["all"] for c in ceilings)
+            share = ours[0] * model.layer_ops / 1e9 / peak
+            row.update(int8_gop_per_s=f"{peak:.1f}", share_of_int8=f"{share:.3f}")
+            share = f"{100 * share:3.0f} % of {peak:.0f} Gop/s"
+        elif test.kind == "tg":
+            rate = max(c["read_gb_per_s"]["all"] for c in ceilings)
+            share = ours[0] / test.batch * model.read_bytes / 1e9 / rate
+            row.update(read_gb_per_s=f"{rate:.2f}", share_of_read=f"{share:.3f}")
+            share = f"{100 * share:3.0f} % of {rate:.1f} GB/s"
+        print(f"{model.path.stem:32} {test.name:12} tessera {ours[0]:8.1f} ({ours[1]:.1f} to {ours[2]:.1f})  reference "
+              f"{theirs[0]:8.1f} ({theirs[1]:.1f} to {theirs[2]:.1f}, -fa {row['reference_fa']})  ratio {ratio[0]:.2f} "
+              f"({ratio[1]:.2f} to {ratio[2]:.2f})  {share}", flush=True)
+        if self.args.csv:
+            new = not os.path.exists(self.args.csv)
+            with open(self.args.csv, "a", newline="") as out:
+                writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
+
+
+def groups(tests):
+    """Tests that one call of a bench can run."""
+    found = {}
+    for t in tests:
+        found.setdefault((t.depth, t.n_tokens if t.batch > 1 else 0), []).append(t)
+    return list(found.values())
 
 
 def summary(values):
     return statistics.median(values), min(values), max(values)
 
 
+def processor_name():
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--speed-bench", required=True)
+    parser = argparse.ArgumentParser(usage="see the head of bench/vs_reference.sh")
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--tests", type=lambda text: [Test.parse(name) for name in text.split(",")], default="pp512,tg32")
+    parser.add_argument("--models", type=lambda text: text.split(","), default="")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prefill", type=int, default=512)
-    parser.add_argument("--generate", type=int, default=128)
-    parser.add_argument("--csv", help="append the rows to this file")
-    parser.add_argument("models", nargs="+")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--csv")
+    parser.add_argument("--fa", choices=("on", "off", "best"), default="best")
+    parser.add_argument("--warmup", action="store_true")
+    parser.add_argument("paths", nargs="+", type=pathlib.Path)
     args = parser.parse_args()
-    rows = []
-    for model in args.models:
-        tried = {fa: reference(args, model, fa) for fa in (0, 1)}
-        best = [max((0, 1), key=lambda fa, i=i: tried[fa][i]) for i in (0, 1)]  # for prefill, for generation
-        pairs = []
-        for _ in range(args.pairs):
-            mine = ours(args, model)
-            theirs = {fa: reference(args, model, fa) for fa in sorted(set(best))}
-            pairs.append((mine, (theirs[best[0]][0], theirs[best[1]][1])))
-        for i, name in enumerate((f"prefill {args.prefill}", f"generation {args.generate}")):
-            mine = summary([pair[0][i] for pair in pairs])
-            theirs = summary([pair[1][i] for pair in pairs])
-            ratio = summary([pair[0][i] / pair[1][i] for pair in pairs])
-            rows.append([os.path.basename(model), name, args.threads, args.pairs, best[i], *mine, *theirs, *ratio])
-            print(f"{os.path.basename(model):36} {name:15} tessera {mine[0]:8.1f} t/s ({mine[1]:.1f} to {mine[2]:.1f})  "
-                  f"reference {theirs[0]:8.1f} t/s ({theirs[1]:.1f} to {theirs[2]:.1f}, -fa {best[i]})  "
-                  f"ratio {ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})", flush=True)
-    if args.csv:
-        new = not os.path.exists(args.csv)
-        with open(args.csv, "a", newline="") as out:
-            writer = csv.writer(out)
-            if new:
-                writer.writerow(["model", "test", "threads", "pairs", "reference_fa", "tessera_median", "tessera_min",
-                                 "tessera_max", "reference_median", "reference_min", "reference_max", "ratio_median",
-                                 "ratio_min", "ratio_max"])
-            writer.writerows([[f"{x:.3f}" if isinstance(x, float) else x for x in row] for row in rows])
-    print(f"machine: {platform.machine()}, {os.cpu_count()} processors; medians (least to most) of {args.pairs} pairs",
-          file=sys.stderr)
+    bench = Bench(args)
+    files = [file for path in args.paths for file in (sorted(path.glob("*.gguf")) if path.is_dir() else [path])
+             if path.is_file() or not args.models or any(text in file.name for text in args.models)]
+    n_failed = 0
+    for file in files:
+        try:
+            bench.run(Model(bench.tessera, file.resolve()))
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            n_failed += 1
+            print(f"{file.stem}: {error}", file=sys.stderr, flush=True)
+    print(f"{bench.machine}; medians (least to most) of {args.pairs} pairs", file=sys.stderr)
+    sys.exit(1 if n_failed else 0)
 
 
 if __name__ == "__main__":
