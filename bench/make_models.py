@@ -201,11 +201,12 @@ class Tools:
         self.folder = os.environ.get("REFERENCE_FOLDER", str(folder))
 
     def run(self, tool, *args):
-        """args: paths are given by their name in the folder. Whether it ended well, and the last line it wrote."""
+        """args: paths are given by their name in the folder. Whether it ended well, and what it said last, of faults first."""
         command = [*self.prefix, tool, *(f"{self.folder}/{arg.name}" if isinstance(arg, pathlib.Path) else arg for arg in args)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         lines = done.stdout.decode(errors="replace").strip().splitlines()
-        return done.returncode == 0, lines[-1] if lines else ""
+        faults = [line for line in lines if "failed" in line or "error" in line]
+        return done.returncode == 0, (faults or lines or [""])[-1]
 
     def quantise(self, source, target, kind, importance):
         """Returns what was wrong, or nothing. A target that is incomplete does not stay."""
@@ -217,12 +218,12 @@ class Tools:
         if importance:
             flags += ["--imatrix", importance]
         partial = target.with_suffix(".partial")
-        ok, last = self.run("llama-quantize", *flags, source, partial, kind)
+        ok, said = self.run("llama-quantize", *flags, source, partial, kind)
         if ok:
             partial.rename(target)
         else:
             partial.unlink(missing_ok=True)
-        return "" if ok else last or "failed without a word"
+        return "" if ok else said or "failed without a word"
 
 
 def make(kinds, target_of, work):
@@ -268,9 +269,9 @@ def make_requantised(base, folder, kinds):
             shutil.copyfile(here, there)
     kinds = kinds or REQUANTISED
     if not importance.exists() and set(kinds) & set(WITH_IMPORTANCE):
-        ok, last = tools.run("llama-imatrix", "-m", source, "-f", corpus, "-o", importance, "-c", "512", "-dev", "none")
+        ok, said = tools.run("llama-imatrix", "-m", source, "-f", corpus, "-o", importance, "-c", "512", "-dev", "none")
         if not ok:
-            sys.exit(f"llama-imatrix: {last}")
+            sys.exit(f"llama-imatrix: {said}")
     return make(kinds, lambda kind: folder / f"{base.stem}.{kind}.gguf",
                 lambda kind, target: tools.quantise(source, target, kind, importance if kind in WITH_IMPORTANCE else None))
 

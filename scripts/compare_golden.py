@@ -16,9 +16,10 @@ fast     Top tokens with the fast kernels, wherever the reference's margin (firs
          `*.exact` golden or, where there is none, our scalar logits for the same ids; the reference's own distance is
          the largest over its eight listed logits of that row.
 ppl      Perplexity of goldens/corpus.txt within 0.5 % of the reference's; of the variants in other formats
-         (goldens/real/*.quants.tsv) within 0.5 % from 5 bits up and 1 % below. A reference above 1,000 says nothing and
-         counts as skipped. Variants whose format needs an importance matrix hold its file's name, so their bytes may
-         differ from those that the reference measured: said, not judged.
+         (goldens/real/*.quants.tsv) within 0.5 % from 5 bits up and 1 % below: of that figure, or of the one for the same
+         weights as float32 (*.exact_ppl.tsv), which the reference's rounding of activations does not move. A reference
+         above 1,000 says nothing and counts as skipped. Files of formats that need an importance matrix hold its name,
+         so their bytes may differ from those that the reference measured: said, not judged.
 tokens   `tokenize --hex-lines`: ids of all cases, as special text, as plain text and framed. Where byte-level BPE meets
          bytes that are no UTF-8 the reference reads U+FFFD and we keep the byte: there the ids of the text with U+FFFD
          must be the reference's, and the case counts as `kept`.
@@ -212,7 +213,8 @@ class Compare:
                 f"{ours_max:.2f} at most, the reference's {theirs_mean:.2f}")
         return wrong == 0, text
 
-    def perplexity(self, model, ctx, reference, allowed):
+    def perplexity(self, model, ctx, reference, allowed, exact=None):
+        """exact: the reference's figure without rounding of activations; ours may be as near to that."""
         if not model.exists():
             return None, f"{model.name} is not here"
         out = run([self.bin, "perplexity", "-m", model, "-f", DATA / "goldens/corpus.txt", "-c", ctx, "-ctk", "f32",
@@ -221,16 +223,20 @@ class Compare:
         if reference > 1000:
             return None, f"{ours:.4f}, the reference {reference}: too large to say anything"
         off = ours / reference - 1
-        return abs(off) <= allowed, f"{ours:.4f}, the reference {reference} ({100 * off:+.3f} %, allowed {100 * allowed} %)"
+        text = f"{ours:.4f}, the reference {reference} ({100 * off:+.3f} %"
+        if exact:
+            text += f"), exact {exact} ({100 * (ours / exact - 1):+.3f} %"
+            off = min(off, ours / exact - 1, key=abs)
+        return abs(off) <= allowed, f"{text}, allowed {100 * allowed} %)"
 
     def perplexity_golden(self, path):
         golden = json.loads(path.read_text())
         return self.perplexity(ROOT / "models" / golden["model"], golden["ctx"], golden["ppl"], 0.005)
 
-    def variant(self, stem, row):
+    def variant(self, stem, row, exact):
         model = self.args.variants / f"{stem}.{row['type']}.gguf"
         bits = int(re.search("[0-9]+", row["type"]).group())
-        ok, text = self.perplexity(model, 512, float(row["ppl"]), 0.005 if bits >= 5 else 0.01)
+        ok, text = self.perplexity(model, 512, float(row["ppl"]), 0.005 if bits >= 5 else 0.01, exact)
         if model.exists() and hashlib.sha256(model.read_bytes()).hexdigest() != row["sha256"]:
             text += "; other bytes than measured there"
         return ok, text
@@ -238,9 +244,11 @@ class Compare:
     def variants(self, path):
         comment, *lines = path.read_text().splitlines()
         stem = comment.split()[2].removesuffix(".gguf;")   # "# base STEM.gguf; ..."
+        exact_lines = path.with_name(path.name.replace(".quants.", ".exact_ppl.")).read_text().splitlines()[1:]
+        exact = {row["type"]: float(row["ppl"]) for row in csv.DictReader(exact_lines, delimiter="\t")}
         for row in csv.DictReader(lines, delimiter="\t"):
             if row["sha256"] != "-" and row["type"] != "original":
-                self.row("ppl", f"{stem}.{row['type']}", lambda row=row: self.variant(stem, row))
+                self.row("ppl", f"{stem}.{row['type']}", lambda row=row: self.variant(stem, row, exact.get(row["type"])))
 
     def encode(self, model, texts, *flags):
         with tempfile.NamedTemporaryFile("w", suffix=".hex") as lines:
