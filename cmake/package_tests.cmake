@@ -34,6 +34,10 @@ add_executable(c_api_no_memory ${CMAKE_SOURCE_DIR}/tests/c_api/no_memory.cc)
 target_link_libraries(c_api_no_memory PRIVATE package_user_options)
 add_test(NAME c_api_no_memory COMMAND c_api_no_memory ${tiny_model})
 
+add_executable(c_api_cycles ${CMAKE_SOURCE_DIR}/tests/c_api/cycles.cc)
+target_link_libraries(c_api_cycles PRIVATE package_user_options)
+add_test(NAME c_api_cycles COMMAND c_api_cycles ${tiny_model})
+
 add_executable(c_api_logits ${CMAKE_SOURCE_DIR}/tests/c_api/logits.c)
 target_link_libraries(c_api_logits PRIVATE package_user_options)
 add_test(NAME c_api_logits COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/c_api/logits_test.py

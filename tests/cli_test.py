@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import resource
 import signal
@@ -73,6 +74,36 @@ def with_metadata(path, numbers):
     added += text("test.fill") + struct.pack("<I", 8)
     added += text("x" * (-(len(added) + 8) % 32))
     return data[:16] + struct.pack("<Q", n_keys + len(numbers) + 1) + added + data[24:]
+
+
+def q8_0_model(path, n_layer, n_embd, n_ff, n_vocab):
+    """A llama with one random block of weights everywhere; returns the file's size."""
+    def text(s):
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    keys = {"block_count": n_layer, "embedding_length": n_embd, "feed_forward_length": n_ff, "context_length": 512,
+            "attention.head_count": n_embd // 64, "attention.head_count_kv": n_embd // 64}
+    meta = text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    meta += b"".join(text("llama." + key) + struct.pack("<II", 4, value) for key, value in keys.items())
+    meta += text("llama.attention.layer_norm_rms_epsilon") + struct.pack("<If", 6, 1e-5)
+    shapes = [("token_embd.weight", n_vocab, n_embd), ("output_norm.weight", 0, n_embd)]
+    for i in range(n_layer):
+        shapes += [(f"blk.{i}.{name}.weight", rows, columns) for name, rows, columns in (
+            ("attn_norm", 0, n_embd), ("attn_q", n_embd, n_embd), ("attn_k", n_embd, n_embd), ("attn_v", n_embd, n_embd),
+            ("attn_output", n_embd, n_embd), ("ffn_norm", 0, n_embd), ("ffn_gate", n_ff, n_embd), ("ffn_up", n_ff, n_embd),
+            ("ffn_down", n_embd, n_ff))]
+    infos, offset = b"", 0
+    for name, rows, columns in shapes:
+        dims, kind = ((columns, rows), 8) if rows else ((columns,), 0)
+        infos += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+        offset += rows * columns // 32 * 34 if rows else columns * 4
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys) + 2) + meta + infos
+    block = struct.pack("<e", 0.002) + bytes(random.Random(1).randbytes(32))
+    with open(path, "wb") as file:
+        file.write(head + bytes(-len(head) % 32))
+        for _, rows, columns in shapes:
+            file.write(block * (rows * columns // 32) if rows else struct.pack("<f", 1) * columns)
+        return file.tell()
 
 
 class Tokenize(CliTest):
@@ -517,6 +548,25 @@ class Bench(CliTest):
         shared = self.good("batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "3", "-pps").decode()
         self.assertEqual([cell.strip() for cell in shared.splitlines()[-1].split("|")[1:5]], ["8", "4", "3", "20"])
         self.bad(2, "-npl", "batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "0")
+
+
+class Memory(CliTest):
+    def test_a_model_takes_no_more_memory_than_its_file(self):
+        if b"__asan_init" in pathlib.Path(PROGRAM).read_bytes():
+            self.skipTest("a sanitizer takes memory of its own")
+        with tempfile.TemporaryDirectory() as folder:
+            model = f"{folder}/model.gguf"
+            file_bytes = q8_0_model(model, 6, 1024, 3072, 8192)
+            self.assertGreater(file_bytes, 90e6)
+            process = subprocess.Popen([PROGRAM, "logits", "-m", model, "--tokens", comma(range(64)), "-c", "64", "-t", "2"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            message = process.stderr.read().decode(errors="replace")
+            process.stderr.close()
+            _, status, use = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0, message)
+        kv_bytes = 2 * 6 * 64 * 1024 * 2  # K and V of each layer, f16
+        self.assertLess(use.ru_maxrss * 1024, 1.1 * file_bytes + kv_bytes)
 
 
 class Information(CliTest):

@@ -364,9 +364,10 @@ typedef struct tsr_batch {
 TSR_API tsr_status tsr_batch_init(tsr_batch* batch, size_t struct_size);
 
 /* Appends the tokens, in order, each to its sequence, and leaves a row of logits for each token that wants it. Blocks.
- * Errors: TSR_INVALID_ARGUMENT (token or sequence out of range, more than n_batch tokens, none at all), TSR_CACHE_FULL:
- * every sequence is as it was, the last rows may be gone. TSR_DEVICE_LOST, TSR_OUT_OF_MEMORY: the context may be dead;
- * then it says so whenever a sequence is to be changed, and can only be freed. */
+ * Errors: TSR_INVALID_ARGUMENT (token or sequence out of range, more than n_batch tokens, none at all), TSR_CACHE_FULL,
+ * TSR_IO (the model file was cut short or cannot be read): every sequence is as it was, the last rows may be gone.
+ * TSR_DEVICE_LOST, TSR_OUT_OF_MEMORY: the context may be dead; then it says so whenever a sequence is to be changed,
+ * and can only be freed. */
 TSR_API tsr_status tsr_context_decode(tsr_context* context, const tsr_batch* batch);
 
 /* Rows that the last decode left. */

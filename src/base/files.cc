@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <memory>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -40,25 +39,21 @@ int64_t modified_ns(const struct stat& info) {
 
 }  // namespace
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) {
-    munmap(const_cast<std::byte*>(data_), size_);
-  }
+InputFile::~InputFile() {
   if (fd_ >= 0) {
     close(fd_);
   }
 }
 
-void MappedFile::swap(MappedFile& other) noexcept {
+void InputFile::swap(InputFile& other) noexcept {
   std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(modified_ns_, other.modified_ns_);
   std::swap(fd_, other.fd_);
 }
 
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  MappedFile file;
+Result<InputFile> InputFile::open(const std::string& path) {
+  InputFile file;
   file.path_ = path;
   // O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -73,36 +68,37 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("'{}' is {}, not a file", path, S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe"));
   }
-  if (info.st_size > 0) {
-    const auto size = static_cast<size_t>(info.st_size);
-    void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd_, 0);
-    if (data == MAP_FAILED) {
-      return system_error("map", path, errno);
-    }
-    file.data_ = static_cast<const std::byte*>(data);
-    file.size_ = size;
-  }
+  file.size_ = static_cast<uint64_t>(info.st_size);
   file.modified_ns_ = modified_ns(info);
   return file;
 }
 
-void MappedFile::advise(Access access, uint64_t offset, uint64_t length) const {
-  if (offset >= size_ || length == 0) {
-    return;
+Status InputFile::read_at(uint64_t offset, std::span<std::byte> out) const {
+  CHECK(offset <= size_ && out.size() <= size_ - offset);
+  while (!out.empty()) {
+    const ssize_t n = pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno != EINTR) {
+      return system_error("read", path_, errno);
+    }
+    if (n == 0) {
+      TRY(check_unchanged());
+      return {ErrorCode::kIo, fmt::format("cannot read '{}': it ends at byte {}", path_, offset)};
+    }
+    if (n > 0) {
+      out = out.subspan(static_cast<size_t>(n));
+      offset += static_cast<uint64_t>(n);
+    }
   }
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t begin = offset / page * page;
-  const uint64_t end = offset + std::min(length, size_ - offset);
-  int advice = MADV_DONTNEED;
-  switch (access) {
-    case Access::kSequential: advice = MADV_SEQUENTIAL; break;
-    case Access::kWillNeed: advice = MADV_WILLNEED; break;
-    case Access::kDontNeed: advice = MADV_DONTNEED; break;
-  }
-  madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
+  return {};
 }
 
-Status MappedFile::check_unchanged() const {
+void InputFile::will_need(uint64_t offset, uint64_t length) const {
+  if (fd_ >= 0 && length > 0) {  // a length of 0 would mean the whole file
+    posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(length), POSIX_FADV_WILLNEED);
+  }
+}
+
+Status InputFile::check_unchanged() const {
   if (fd_ < 0) {
     return {};
   }
@@ -110,12 +106,12 @@ Status MappedFile::check_unchanged() const {
   if (fstat(fd_, &info) != 0) {
     return system_error("examine", path_, errno);
   }
-  if (static_cast<uint64_t>(info.st_size) == size_ && modified_ns(info) != modified_ns_) {
-    return {ErrorCode::kIo, fmt::format("'{}' changed while in use: somebody wrote to it", path_)};
-  }
   if (static_cast<uint64_t>(info.st_size) != size_) {
     return {ErrorCode::kIo,
             fmt::format("'{}' changed while in use: it had {} bytes and now has {}", path_, size_, info.st_size)};
+  }
+  if (modified_ns(info) != modified_ns_) {
+    return {ErrorCode::kIo, fmt::format("'{}' changed while in use: somebody wrote to it", path_)};
   }
   return {};
 }
@@ -142,12 +138,14 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(path.c_str(), "rb"), std::fclose);
     return stream == nullptr ? system_error("open", path, errno) : read_stream(stream.get(), path, max_bytes);
   }
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  ASSIGN_OR_RETURN(const InputFile file, InputFile::open(path));
   if (file.size() > max_bytes) {
     return Status(ErrorCode::kDoesNotFit,
                   fmt::format("'{}' has {} bytes, at most {} are read", path, file.size(), max_bytes));
   }
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  std::string text(file.size(), '\0');
+  TRY(file.read_at(0, std::as_writable_bytes(std::span(text))));
+  return text;
 }
 
 Result<FileWriter> FileWriter::create(const std::string& path) {

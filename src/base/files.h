@@ -1,9 +1,8 @@
 #pragma once
-// Files: read-only memory maps and small whole-file reads.
+// Files: reading at any place of a large file, small whole-file reads, and writing all or nothing.
 //
-// A MappedFile owns its mapping and closes it when destroyed; moving it keeps every pointer into the mapping valid.
-// Any thread may read the bytes. A file that is cut shorter by somebody else while it is mapped makes reads beyond its
-// new end fatal (that is how mmap works); check_unchanged() tells before large reads whether this happened.
+// Model files are read, never mapped: a file that somebody cuts short while it is mapped makes the next load from it a
+// fatal signal, whereas a read that finds less than it asked for is an error like any other.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,49 +16,42 @@
 
 namespace tessera {
 
-/// How a range of a mapping is about to be used.
-enum class Access {
-  kSequential,  // read once, front to back
-  kWillNeed,    // read soon: start bringing the pages in
-  kDontNeed,    // not needed any more: the kernel may drop the pages; reading them again is still legal
-};
-
-/// A whole file, mapped read-only.
-class MappedFile {
+/// A file open for reading, closed when destroyed. Any thread may read at any time.
+class InputFile {
  public:
-  /// An empty mapping without a file.
-  MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept { swap(other); }
-  MappedFile& operator=(MappedFile&& other) noexcept {
-    MappedFile(std::move(other)).swap(*this);
+  /// No file: of size 0.
+  InputFile() = default;
+  InputFile(InputFile&& other) noexcept { swap(other); }
+  InputFile& operator=(InputFile&& other) noexcept {
+    InputFile(std::move(other)).swap(*this);
     return *this;
   }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
 
-  /// Maps the regular file at `path`; an empty file gives an empty mapping.
-  /// Errors: kNotFound, kInvalidArgument (a folder, a pipe), kIo, kOutOfMemory; each names the path and the system's
-  /// reason.
-  static Result<MappedFile> open(const std::string& path);
+  /// Opens the regular file at `path`. Errors: kNotFound, kInvalidArgument (a folder, a pipe), kIo; each names the path
+  /// and the system's reason.
+  static Result<InputFile> open(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// Bytes that the file had when it was opened.
   [[nodiscard]] uint64_t size() const { return size_; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
 
-  /// Hints the kernel about [offset, offset + length), clipped to the file and widened to whole pages. Never fails:
-  /// a hint that the kernel does not take changes nothing but speed.
-  void advise(Access access, uint64_t offset, uint64_t length) const;
-  void advise(Access access) const { advise(access, 0, size_); }
+  /// Fills `out` from the bytes at `offset`. REQUIRES: they lie within size(). Errors: kIo (the system's reason, or the
+  /// file has become shorter); then `out` holds anything.
+  [[nodiscard]] Status read_at(uint64_t offset, std::span<std::byte> out) const;
 
-  /// kIo when the file's size is no longer what it was when it was mapped.
+  /// Asks the system to bring [offset, offset + length) into its cache ahead of a read. A hint: it cannot fail.
+  void will_need(uint64_t offset, uint64_t length) const;
+
+  /// kIo when size or time of change are no longer what they were when the file was opened.
   [[nodiscard]] Status check_unchanged() const;
 
  private:
-  void swap(MappedFile& other) noexcept;
+  void swap(InputFile& other) noexcept;
 
   std::string path_;
-  const std::byte* data_ = nullptr;
   uint64_t size_ = 0;
   int64_t modified_ns_ = 0;
   int fd_ = -1;
@@ -68,7 +60,7 @@ class MappedFile {
 /// What a stream gives until its end; `name` is for errors. Errors: kIo; kDoesNotFit above max_bytes.
 Result<std::string> read_stream(std::FILE* stream, const std::string& name, uint64_t max_bytes);
 
-/// The whole content of the file, pipe or terminal at `path`. Errors: those of MappedFile::open, and kDoesNotFit above
+/// The whole content of the file, pipe or terminal at `path`. Errors: those of InputFile, and kDoesNotFit above
 /// max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
 

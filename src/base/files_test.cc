@@ -26,64 +26,68 @@ class FilesTest : public testing::Test {
   fs::path folder_;
 };
 
-std::string_view text(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+std::string text(const InputFile& file, uint64_t offset, uint64_t length) {
+  std::string result(length, '?');
+  const Status status = file.read_at(offset, std::as_writable_bytes(std::span(result)));
+  EXPECT_TRUE(status.ok()) << status.message();
+  return result;
 }
 
-TEST_F(FilesTest, AFileIsMappedWhole) {
+TEST_F(FilesTest, AFileIsReadAtAnyPlace) {
   ASSERT_TRUE(write_file(path("a"), "hello").ok());
-  auto file = MappedFile::open(path("a"));
+  auto file = InputFile::open(path("a"));
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->size(), 5U);
-  EXPECT_EQ(text(*file), "hello");
-  const std::byte* at = file->bytes().data();
-  MappedFile moved = std::move(file).value();
-  EXPECT_EQ(moved.bytes().data(), at);
-  MappedFile other;
-  EXPECT_TRUE(other.bytes().empty());
+  EXPECT_EQ(text(*file, 0, 5), "hello");
+  EXPECT_EQ(text(*file, 3, 2), "lo");
+  EXPECT_EQ(text(*file, 5, 0), "");
+  InputFile moved = std::move(file).value();
+  InputFile other;
+  EXPECT_EQ(other.size(), 0U);
   other = std::move(moved);
-  EXPECT_EQ(text(other), "hello");
+  EXPECT_EQ(text(other, 1, 3), "ell");
   EXPECT_EQ(other.path(), path("a"));
 }
 
-TEST_F(FilesTest, AnEmptyFileIsAnEmptyMapping) {
-  ASSERT_TRUE(write_file(path("empty"), "").ok());
-  const auto file = MappedFile::open(path("empty"));
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  EXPECT_TRUE(file->bytes().empty());
-  file->advise(Access::kWillNeed);
-  EXPECT_TRUE(file->check_unchanged().ok());
-}
-
 TEST_F(FilesTest, ErrorsNamePathAndReason) {
-  const auto absent = MappedFile::open(path("absent"));
+  const auto absent = InputFile::open(path("absent"));
   EXPECT_EQ(absent.status().code(), ErrorCode::kNotFound);
   EXPECT_THAT(absent.status().message(), AllOf(HasSubstr(path("absent")), HasSubstr("No such file")));
-  const auto folder = MappedFile::open(folder_.string());
+  const auto folder = InputFile::open(folder_.string());
   EXPECT_EQ(folder.status().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(folder.status().message(), HasSubstr("is a folder"));
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(MappedFile::open(path("pipe")).status().message(), HasSubstr("a device or pipe"));  // and does not wait
+  EXPECT_THAT(InputFile::open(path("pipe")).status().message(), HasSubstr("a device or pipe"));  // and does not wait
   EXPECT_EQ(write_file(path("absent/file"), "x").code(), ErrorCode::kNotFound);
 }
 
 TEST_F(FilesTest, AdviceOnAnyRangeKeepsTheBytes) {
   const std::string content(10000, 'x');
   ASSERT_TRUE(write_file(path("a"), content).ok());
-  const auto file = MappedFile::open(path("a"));
+  const auto file = InputFile::open(path("a"));
   ASSERT_TRUE(file.ok());
-  for (const Access access : {Access::kSequential, Access::kWillNeed, Access::kDontNeed}) {
-    file->advise(access);
-    file->advise(access, 5000, 1);
-    file->advise(access, 9999, ~0ULL);
-    file->advise(access, 20000, 5);
-    EXPECT_EQ(text(*file), content);
-  }
+  file->will_need(0, 10000);
+  file->will_need(9999, 0);
+  file->will_need(20000, 5);
+  EXPECT_EQ(text(*file, 0, 10000), content);
+}
+
+// What a mapping could not do: the bytes that are gone are an error, the rest can be read.
+TEST_F(FilesTest, ReadingBeyondANewEndIsAnError) {
+  ASSERT_TRUE(write_file(path("a"), std::string(20000, 'x')).ok());
+  const auto file = InputFile::open(path("a"));
+  ASSERT_TRUE(file.ok());
+  fs::resize_file(path("a"), 6000);
+  std::string out(8000, '?');
+  const Status status = file->read_at(4000, std::as_writable_bytes(std::span(out)));
+  EXPECT_EQ(status.code(), ErrorCode::kIo);
+  EXPECT_THAT(status.message(), HasSubstr("had 20000 bytes and now has 6000"));
+  EXPECT_EQ(text(*file, 0, 6000), std::string(6000, 'x'));
 }
 
 TEST_F(FilesTest, AChangedSizeIsNoticed) {
   ASSERT_TRUE(write_file(path("a"), "0123456789").ok());
-  const auto file = MappedFile::open(path("a"));
+  const auto file = InputFile::open(path("a"));
   ASSERT_TRUE(file.ok());
   EXPECT_TRUE(file->check_unchanged().ok());
   fs::resize_file(path("a"), 3);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <new>
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "gguf/name_index.h"
 #include "gguf/parse.h"
 
@@ -12,6 +14,10 @@ namespace tessera {
 namespace {
 
 constexpr uint32_t kMaxShards = 65535;  // split.count is a u16
+// Bytes read at first of what precedes the tensors, enough for most vocabularies of 32,000 tokens; and at most, a
+// hundred times what any model has.
+constexpr uint64_t kFirstHeadBytes = 1 << 20;
+constexpr uint64_t kMaxHeadBytes = 1 << 30;
 
 // What a shard says about its place among the others.
 struct SplitKeys {
@@ -47,40 +53,86 @@ std::string file_name(std::string_view path) {
   return std::string(path.substr(path.find_last_of('/') + 1));
 }
 
-// Opens and parses the file at `path`; messages begin with its name.
-struct OpenedShard {
-  MappedFile file;
-  ParsedGguf parsed;
-};
-Result<OpenedShard> open_shard(const std::string& path) {
-  ASSIGN_OR_RETURN(auto file, MappedFile::open(path));
-  auto parsed = parse_gguf(file.bytes());
-  if (!parsed.ok()) {
-    return parsed.status().with_context(fmt::format("cannot read '{}'", path));
-  }
-  return OpenedShard{std::move(file), std::move(parsed).value()};
-}
-
 }  // namespace
 
+Status GgufFile::Shard::read_at(uint64_t offset, std::span<std::byte> out) const {
+  if (memory.empty()) {
+    return file.read_at(offset, out);
+  }
+  std::ranges::copy(memory.subspan(offset, out.size()), out.begin());
+  return {};
+}
+
+struct GgufFile::OpenedShard {
+  Shard shard;
+  ParsedGguf parsed;
+};
+
+// Opens and parses the file at `path`; messages begin with its name.
+Result<GgufFile::OpenedShard> GgufFile::open_shard(const std::string& path) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::open(path));
+  OpenedShard opened;
+  opened.shard.file = std::move(file);
+  const auto named = [&](const Status& status) { return status.with_context(fmt::format("cannot read '{}'", path)); };
+  const uint64_t file_bytes = opened.shard.file.size();
+  // Twice as much each time, so that the work stays linear.
+  for (uint64_t head_bytes = kFirstHeadBytes;; head_bytes *= 2) {
+    const uint64_t n = std::min({head_bytes, file_bytes, kMaxHeadBytes});
+    opened.shard.head.reset(new (std::nothrow) std::byte[n]);
+    if (opened.shard.head == nullptr) {
+      return named({ErrorCode::kOutOfMemory, fmt::format("no memory for the {} bytes before its tensors", n)});
+    }
+    const std::span head(opened.shard.head.get(), n);
+    TRY(opened.shard.read_at(0, head));
+    Result<std::optional<ParsedGguf>> parsed = parse_gguf(head, file_bytes);
+    if (!parsed.ok()) {
+      return named(parsed.status());
+    }
+    if (parsed->has_value()) {
+      opened.parsed = std::move(**parsed);
+      break;
+    }
+    if (n == kMaxHeadBytes) {
+      return named({ErrorCode::kInvalidData, fmt::format("more than {} bytes stand before its tensors", n)});
+    }
+  }
+  const Status ends = check_ends(opened.shard, opened.parsed.ends);
+  return ends.ok() ? Result<OpenedShard>(std::move(opened)) : named(ends);
+}
+
+Status GgufFile::check_ends(const Shard& shard, std::span<const uint64_t> ends) {
+  for (const uint64_t at : ends) {
+    std::array<std::byte, 4> bytes{};
+    if (at < shard.size() && shard.size() - at >= bytes.size()) {
+      TRY(shard.read_at(at, bytes));
+      TRY(check_end(bytes));
+    }
+  }
+  return {};
+}
+
+Status GgufFile::take_first(OpenedShard first) {
+  version_ = first.parsed.version;
+  metadata_ = Metadata(std::move(first.parsed.entries));
+  tensors_ = std::move(first.parsed.tensors);
+  const bool by_path = first.shard.memory.empty();
+  shards_.push_back(std::move(first.shard));
+  ASSIGN_OR_RETURN(const SplitKeys keys, split_keys(metadata_));
+  if (keys.count > 1) {
+    if (!by_path) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("it is one of {} split files, which can only be opened by path", keys.count)};
+    }
+    TRY(add_shards(keys.count, keys.no));
+  }
+  return index_tensors();
+}
+
 Result<GgufFile> GgufFile::open(const std::string& path) {
-  ASSIGN_OR_RETURN(auto first, open_shard(path));
+  ASSIGN_OR_RETURN(OpenedShard first, open_shard(path));
   GgufFile result;
   result.path_ = path;
-  result.version_ = first.parsed.version;
-  result.metadata_ = Metadata(std::move(first.parsed.entries));
-  result.tensors_ = std::move(first.parsed.tensors);
-  result.shard_bytes_.push_back(first.file.bytes());
-  result.files_.push_back(std::move(first.file));
-
-  const auto keys = split_keys(result.metadata_);
-  Status status = keys.status();
-  if (keys.ok() && keys->count > 1) {
-    status = result.add_shards(keys->count, keys->no);
-  }
-  if (status.ok()) {
-    status = result.index_tensors();
-  }
+  const Status status = result.take_first(std::move(first));
   if (!status.ok()) {
     return status.with_context(fmt::format("cannot read '{}'", path));
   }
@@ -88,27 +140,24 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
 }
 
 Result<GgufFile> GgufFile::open_memory(std::span<const std::byte> bytes, std::string name) {
-  auto parsed = parse_gguf(bytes);
-  if (!parsed.ok()) {
-    return parsed.status().with_context(fmt::format("cannot read '{}'", name));
-  }
   GgufFile result;
   result.path_ = std::move(name);
-  result.version_ = parsed->version;
-  result.metadata_ = Metadata(std::move(parsed->entries));
-  result.tensors_ = std::move(parsed->tensors);
-  result.shard_bytes_.push_back(bytes);
-  const auto keys = split_keys(result.metadata_);
-  Status status = keys.status();
-  if (keys.ok() && keys->count > 1) {
-    status = {ErrorCode::kInvalidArgument,
-              fmt::format("it is one of {} split files, which can only be opened by path", keys->count)};
+  const auto named = [&](const Status& status) {
+    return status.with_context(fmt::format("cannot read '{}'", result.path_));
+  };
+  Result<std::optional<ParsedGguf>> parsed = parse_gguf(bytes, bytes.size());
+  if (!parsed.ok()) {
+    return named(parsed.status());
   }
+  OpenedShard first;
+  first.shard.memory = bytes;
+  first.parsed = std::move(**parsed);
+  Status status = check_ends(first.shard, first.parsed.ends);
   if (status.ok()) {
-    status = result.index_tensors();
+    status = result.take_first(std::move(first));
   }
   if (!status.ok()) {
-    return status.with_context(fmt::format("cannot read '{}'", result.path_));
+    return named(status);
   }
   return result;
 }
@@ -148,8 +197,7 @@ Status GgufFile::add_shards(uint32_t count, uint32_t no) {
       info.shard = i;
       tensors_.push_back(std::move(info));
     }
-    shard_bytes_.push_back(shard->file.bytes());
-    files_.push_back(std::move(shard->file));
+    shards_.push_back(std::move(shard->shard));
   }
   ASSIGN_OR_RETURN(const uint64_t n_tensors, metadata_.get_u64("split.tensors.count"));
   if (n_tensors != tensors_.size()) {
@@ -175,29 +223,27 @@ const TensorInfo* GgufFile::find(std::string_view name) const {
   return index ? &tensors_[*index] : nullptr;
 }
 
-std::span<const std::byte> GgufFile::data(const TensorInfo& tensor) const {
+Status GgufFile::read(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const {
+  CHECK(offset <= tensor.n_bytes && out.size() <= tensor.n_bytes - offset);
   // An empty tensor may stand at the very end, beyond the last byte.
-  return tensor.n_bytes == 0 ? std::span<const std::byte>()
-                             : shard_bytes_[tensor.shard].subspan(tensor.file_offset, tensor.n_bytes);
+  return out.empty() ? Status() : shards_[tensor.shard].read_at(tensor.file_offset + offset, out);
+}
+
+void GgufFile::will_need(const TensorInfo& tensor, uint64_t offset, uint64_t length) const {
+  shards_[tensor.shard].file.will_need(tensor.file_offset + offset, length);
 }
 
 uint64_t GgufFile::file_bytes() const {
   uint64_t sum = 0;
-  for (const auto& bytes : shard_bytes_) {
-    sum += bytes.size();
+  for (const Shard& shard : shards_) {
+    sum += shard.size();
   }
   return sum;
 }
 
-void GgufFile::advise(const TensorInfo& tensor, Access access) const {
-  if (!files_.empty()) {
-    files_[tensor.shard].advise(access, tensor.file_offset, tensor.n_bytes);
-  }
-}
-
 Status GgufFile::check_unchanged() const {
-  for (const MappedFile& file : files_) {
-    TRY(file.check_unchanged());
+  for (const Shard& shard : shards_) {
+    TRY(shard.file.check_unchanged());
   }
   return {};
 }

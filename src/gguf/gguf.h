@@ -1,18 +1,20 @@
 #pragma once
-// A GGUF model file (version 2 or 3, little-endian), possibly split into several, mapped read-only.
+// A GGUF model file (version 2 or 3, little-endian), possibly split into several, open for reading.
 //
 // open() checks everything once: counts, lengths, types, names, alignment, and that each tensor's bytes lie inside the
-// file. After it succeeds, no accessor can fail or read outside. Work and memory are linear in the file's size whatever
-// its counts claim; nothing is allocated beyond the file's size + 64 MiB. Metadata, names and data are views into the
-// mapping, valid as long as the GgufFile (moving it keeps them valid). Immutable, callable from any thread.
+// file. What stands before the tensors is kept in memory; metadata are views into it, valid as long as the GgufFile
+// (moving it keeps them valid). Tensors stay in the file and are read where they are wanted: a file that is cut short
+// or lost meanwhile makes read() fail, never the process. Work and memory are linear in the file's size whatever its
+// counts claim; nothing is allocated beyond the file's size + 64 MiB. Immutable, callable from any thread.
 //
 // Format: the GGUF specification and docs/gguf-facts.md 1.1–1.3. A failure is one sentence that names the file and the
 // key or tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version,
-// byte order or tensor type), kInvalidArgument (not the first of split files).
+// byte order or tensor type), kInvalidArgument (not the first of split files), kOutOfMemory.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,28 +58,41 @@ class GgufFile {
   [[nodiscard]] std::span<const TensorInfo> tensors() const { return tensors_; }
   /// The tensor, or null.
   [[nodiscard]] const TensorInfo* find(std::string_view name) const;
-  /// The tensor's bytes in the mapping, n_bytes of them. REQUIRES: `tensor` is one of this file's.
-  [[nodiscard]] std::span<const std::byte> data(const TensorInfo& tensor) const;
+  /// Fills `out` with the tensor's bytes from byte `offset` on. REQUIRES: `tensor` is one of this file's; offset +
+  /// out.size() <= n_bytes. Errors: kIo, as InputFile::read_at(); then `out` holds anything.
+  Status read(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;
+  /// Hints that these bytes of the tensor will be read soon. REQUIRES: as read().
+  void will_need(const TensorInfo& tensor, uint64_t offset, uint64_t length) const;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] uint32_t n_shards() const { return static_cast<uint32_t>(shard_bytes_.size()); }
+  [[nodiscard]] uint32_t n_shards() const { return static_cast<uint32_t>(shards_.size()); }
   /// Sum of all files' sizes.
   [[nodiscard]] uint64_t file_bytes() const;
 
-  /// Hints how a tensor's bytes are about to be used; nothing for open_memory.
-  void advise(const TensorInfo& tensor, Access access) const;
-  /// kIo when one of the files no longer has the size it was opened with.
+  /// kIo when one of the files is no longer as it was when it was opened.
   [[nodiscard]] Status check_unchanged() const;
 
  private:
+  // One file.
+  struct Shard {
+    InputFile file;                     // none for open_memory
+    std::unique_ptr<std::byte[]> head;  // what precedes the tensors, and some bytes more
+    std::span<const std::byte> memory;  // the whole file, of open_memory
+    [[nodiscard]] uint64_t size() const { return memory.empty() ? file.size() : memory.size(); }
+    Status read_at(uint64_t offset, std::span<std::byte> out) const;
+  };
+  struct OpenedShard;
+
   GgufFile() = default;
+  static Result<OpenedShard> open_shard(const std::string& path);
+  static Status check_ends(const Shard& shard, std::span<const uint64_t> ends);
+  Status take_first(OpenedShard shard);
   Status add_shards(uint32_t count, uint32_t no);
   Status index_tensors();
 
   std::string path_;
   uint32_t version_ = 0;
-  std::vector<MappedFile> files_;                        // one per shard; empty for open_memory
-  std::vector<std::span<const std::byte>> shard_bytes_;  // the bytes of each shard
+  std::vector<Shard> shards_;
   Metadata metadata_;
   std::vector<TensorInfo> tensors_;
   std::vector<uint32_t> by_name_;  // indices into tensors_, sorted by name

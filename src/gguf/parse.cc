@@ -7,6 +7,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "gguf/name_index.h"
 
@@ -48,10 +49,13 @@ uint64_t fixed_bytes(MetaType type) {
 // Walks the bytes front to back; every step says whether the bytes were there.
 class Cursor {
  public:
-  explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  Cursor(std::span<const std::byte> head, uint64_t file_bytes) : head_(head), file_bytes_(file_bytes) {}
 
   [[nodiscard]] uint64_t offset() const { return offset_; }
-  [[nodiscard]] uint64_t remaining() const { return bytes_.size() - offset_; }
+  /// Bytes that the file still has, in the head or beyond it.
+  [[nodiscard]] uint64_t remaining() const { return file_bytes_ - offset_; }
+  /// Whether a step failed although the file has the bytes: the head is too short.
+  [[nodiscard]] bool starved() const { return starved_; }
 
   template <typename T>
   std::optional<T> read() {
@@ -66,33 +70,45 @@ class Cursor {
   }
 
   std::optional<std::span<const std::byte>> take(uint64_t n) {
-    if (n > remaining()) {
+    if (n > head_.size() - offset_) {
+      starved_ = starved_ || n <= remaining();
       return std::nullopt;
     }
-    const auto taken = bytes_.subspan(offset_, n);
+    const auto taken = head_.subspan(offset_, n);
     offset_ += n;
     return taken;
   }
 
  private:
-  std::span<const std::byte> bytes_;
+  std::span<const std::byte> head_;
+  uint64_t file_bytes_;
   uint64_t offset_ = 0;
+  bool starved_ = false;
 };
 
 class Parser {
  public:
-  explicit Parser(std::span<const std::byte> bytes) : bytes_(bytes), in_(bytes) {}
+  Parser(std::span<const std::byte> head, uint64_t file_bytes)
+      : head_(head), file_bytes_(file_bytes), in_(head, file_bytes) {}
 
-  Result<ParsedGguf> run() {
+  Result<std::optional<ParsedGguf>> run() {
+    const Status status = read();
+    if (in_.starved()) {
+      return std::optional<ParsedGguf>();  // whatever it complained about came of that
+    }
+    TRY(status);
+    return std::optional(std::move(out_));
+  }
+
+ private:
+  Status read() {
     TRY(read_header());
     TRY(read_entries());
     TRY(read_alignment());
     TRY(read_infos());
-    TRY(place_tensors());
-    return std::move(out_);
+    return place_tensors();
   }
 
- private:
   Status read_header();
   Status read_entries();
   Status read_entry(uint64_t index);
@@ -103,11 +119,9 @@ class Parser {
   Status read_info(uint64_t index);
   Status read_shape(TensorInfo& info);
   Status place_tensors();
-  [[nodiscard]] Status check_end(uint64_t end, uint64_t padded_end) const;
 
   [[nodiscard]] Status cut_off(const std::string& where) const {
-    return damaged(
-        fmt::format("the file ends after {} bytes, inside {}: an incomplete download?", bytes_.size(), where));
+    return damaged(fmt::format("the file ends after {} bytes, inside {}: an incomplete download?", file_bytes_, where));
   }
 
   // A string with its length; `what` names it in messages.
@@ -126,7 +140,8 @@ class Parser {
     return std::string_view(reinterpret_cast<const char*>(text->data()), text->size());
   }
 
-  std::span<const std::byte> bytes_;
+  std::span<const std::byte> head_;
+  uint64_t file_bytes_;
   Cursor in_;
   ParsedGguf out_;
   uint64_t n_tensors_ = 0;
@@ -138,7 +153,7 @@ class Parser {
 Status Parser::read_header() {
   const auto magic = in_.take(4);
   if (!magic || std::memcmp(magic->data(), "GGUF", 4) != 0) {
-    return damaged(describe_foreign(bytes_));
+    return damaged(describe_foreign(head_));
   }
   const auto version = in_.read<uint32_t>();
   if (!version) {
@@ -215,7 +230,7 @@ Status Parser::read_value(MetaValue& entry) {
   if (entry.type == MetaType::kString) {
     ASSIGN_OR_RETURN(const auto text,
                      read_string(kMaxStringBytes, fmt::format("the string of key {}", quoted(entry.key))));
-    entry.bytes = bytes_.subspan(begin, sizeof(uint64_t) + text.size());
+    entry.bytes = head_.subspan(begin, sizeof(uint64_t) + text.size());
     return {};
   }
   const uint64_t size = fixed_bytes(entry.type);
@@ -261,7 +276,11 @@ Status Parser::read_array(MetaValue& entry) {
   }
   const uint64_t begin = in_.offset();
   if (size != 0) {
-    entry.bytes = *in_.take(least_bytes);
+    const auto raw = in_.take(least_bytes);
+    if (!raw) {
+      return cut_off(fmt::format("the array of key {}", quoted(entry.key)));
+    }
+    entry.bytes = *raw;
     const auto bad = [](std::byte b) { return std::to_integer<int>(b) > 1; };
     if (entry.elem_type == MetaType::kBool && std::ranges::any_of(entry.bytes, bad)) {
       return damaged(fmt::format("the key {} is an array of bools with a value other than 0 and 1", quoted(entry.key)));
@@ -276,7 +295,7 @@ Status Parser::read_array(MetaValue& entry) {
                                  entry.count, quoted(entry.key)));
     }
   }
-  entry.bytes = bytes_.subspan(begin, in_.offset() - begin);
+  entry.bytes = head_.subspan(begin, in_.offset() - begin);
   return {};
 }
 
@@ -392,33 +411,30 @@ Status Parser::place_tensors() {
       return damaged(fmt::format("the tensor {} with {} bytes lies beyond what can be addressed", quoted(info.name),
                                  info.n_bytes));
     }
-    if (*end > bytes_.size() && info.n_bytes > 0) {
+    if (*end > file_bytes_ && info.n_bytes > 0) {
       return damaged(fmt::format("the tensor {} ends at byte {}, but the file has only {}: an incomplete download?",
-                                 quoted(info.name), *end, bytes_.size()));
+                                 quoted(info.name), *end, file_bytes_));
     }
     info.file_offset = *begin;
     expected = *next;
   }
-  return check_end(out_.tensors.empty() ? in_.offset() : out_.tensors.back().file_offset + out_.tensors.back().n_bytes,
-                   *checked_add(*data_begin, expected));
-}
-
-// Bytes after the last tensor are harmless unless they are another GGUF: split files joined end to end look whole but
-// hold only the first part's tensors.
-Status Parser::check_end(uint64_t end, uint64_t padded_end) const {
-  for (const uint64_t at : {end, padded_end}) {
-    if (at < bytes_.size() && bytes_.size() - at >= 4 && std::memcmp(bytes_.data() + at, "GGUF", 4) == 0) {
-      return damaged(
-          "it is several GGUF files joined end to end; keep split files apart or merge them with gguf-split");
-    }
-  }
+  const TensorInfo* last = out_.tensors.empty() ? nullptr : &out_.tensors.back();
+  out_.ends = {last == nullptr ? in_.offset() : last->file_offset + last->n_bytes, *checked_add(*data_begin, expected)};
   return {};
 }
 
 }  // namespace
 
-Result<ParsedGguf> parse_gguf(std::span<const std::byte> bytes) {
-  return Parser(bytes).run();
+Result<std::optional<ParsedGguf>> parse_gguf(std::span<const std::byte> head, uint64_t file_bytes) {
+  CHECK(head.size() <= file_bytes);
+  return Parser(head, file_bytes).run();
+}
+
+Status check_end(std::span<const std::byte> bytes) {
+  if (bytes.size() >= 4 && std::memcmp(bytes.data(), "GGUF", 4) == 0) {
+    return damaged("it is several GGUF files joined end to end; keep split files apart or merge them with gguf-split");
+  }
+  return {};
 }
 
 }  // namespace tessera

@@ -167,10 +167,16 @@ TensorIndex ModelReader::optional_vector(const std::string& name, int64_t n) {
   return add_vector(name, n, false);
 }
 
-std::vector<float> ModelReader::values(int32_t source) const {
+std::vector<float> ModelReader::values(int32_t source) {
   const TensorInfo& info = file_.tensors()[static_cast<size_t>(source)];
   std::vector<float> result(info.n_elems);
-  dequantize_row(info.dtype, file_.data(info).data(), result.data(), static_cast<int64_t>(info.n_elems));
+  std::vector<std::byte> bytes(info.n_bytes);
+  const Status status = file_.read(info, 0, bytes);
+  if (!status.ok()) {
+    fail(status.code(), status.message());
+    return result;
+  }
+  dequantize_row(info.dtype, bytes.data(), result.data(), static_cast<int64_t>(info.n_elems));
   return result;
 }
 

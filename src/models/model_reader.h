@@ -92,8 +92,8 @@ class ModelReader {
   /// Index in the file, -1 and a mistake (when required) if it is missing.
   int32_t source(const std::string& name, bool required);
   TensorIndex add(TensorSpec spec);
-  /// The values of a tensor of the file, as float32.
-  std::vector<float> values(int32_t source) const;
+  /// The values of a tensor of the file, as float32; zeros and a mistake where it cannot be read.
+  std::vector<float> values(int32_t source);
   /// A bias that joins before the scale: the same as bias * scale joining after it.
   TensorIndex scaled_bias(const Weight& w);
   TensorIndex add_vector(const std::string& name, int64_t n, bool required);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <fmt/format.h>
+#include <memory>
 #include <new>
 #include <set>
 #include <thread>
@@ -104,8 +105,9 @@ class Context::Impl {
  private:
   // What the host shares with the devices' queues, one of each parity.
   struct Side {
-    std::vector<std::byte> inputs;
-    std::vector<float> logits;
+    // Not filled: a page of them takes memory only when a batch first needs it.
+    std::unique_ptr<std::byte[]> inputs;
+    std::unique_ptr<float[]> logits;
     std::vector<Event> events;    // by segment, of the last micro-batch of this parity
     int64_t n_outputs = 0;        // rows that wait to be taken from `logits`
     float* outputs_to = nullptr;  // where they go; null: they stay
@@ -131,10 +133,11 @@ class Context::Impl {
     input.kv_bases = kv_bases_;
     input.shape = sizes_.shape;
     for (size_t p = 0; p < 2; ++p) {
-      sides_[p].inputs.resize(host_layout_.bytes);
-      sides_[p].logits.resize(static_cast<size_t>(sizes_.shape.n_outputs * m_.definition.info.n_vocab));
-      input.host_inputs[p] = sides_[p].inputs.data();
-      input.host_logits[p] = sides_[p].logits.data();
+      sides_[p].inputs = std::make_unique_for_overwrite<std::byte[]>(host_layout_.bytes);
+      sides_[p].logits = std::make_unique_for_overwrite<float[]>(
+          static_cast<size_t>(sizes_.shape.n_outputs * m_.definition.info.n_vocab));
+      input.host_inputs[p] = sides_[p].inputs.get();
+      input.host_logits[p] = sides_[p].logits.get();
     }
     ASSIGN_OR_RETURN(lowered_, lower(input));
     stats_.n_tiles = static_cast<int64_t>(m_.tiles.tiles.size());
@@ -237,15 +240,16 @@ class Context::Impl {
       tokens[i].seq = piece[i].seq;
     }
     TRY(kv_.prepare(tokens, batch_));
+    // Before anything can fail: the book already says that the copies hold what the originals do.
+    submit_page_copies();
     LaunchSizes sizes;
     sizes.n_tokens = static_cast<int32_t>(piece.size());
     sizes.n_seqs = static_cast<int32_t>(batch_.row_seqs.size());
-    sizes.n_outputs = fill_inputs(m_, host_layout_, sizes_.shape, piece, batch_, side.inputs.data());
-    submit_page_copies();
+    ASSIGN_OR_RETURN(sizes.n_outputs, fill_inputs(m_, host_layout_, sizes_.shape, piece, batch_, side.inputs.get()));
     submit(side, parity, sizes);
     side.n_outputs = sizes.n_outputs;
     if (only_one) {
-      direct_ = side.logits.data();
+      direct_ = side.logits.get();
       side.outputs_to = nullptr;
     } else {
       side.outputs_to = logits_.data() + n_outputs_ * m_.definition.info.n_vocab;
@@ -324,7 +328,7 @@ class Context::Impl {
         side.events[static_cast<size_t>(segment)].wait();
       }
       if (side.outputs_to != nullptr) {
-        std::memcpy(side.outputs_to, side.logits.data(),
+        std::memcpy(side.outputs_to, side.logits.get(),
                     static_cast<size_t>(side.n_outputs * m_.definition.info.n_vocab) * sizeof(float));
       }
       side.n_outputs = 0;

@@ -49,7 +49,7 @@ class Context {
 
   /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
   /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
-  /// kOutOfMemory (on the host), kDeviceLost.
+  /// kOutOfMemory (on the host), kIo (the model file changed or cannot be read), kDeviceLost.
   Status decode(std::span<const BatchToken> batch);
 
   /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().

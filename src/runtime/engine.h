@@ -2,9 +2,9 @@
 // The engine as front ends see it: a model with its devices and its placement. Contexts (context.h) decode with it.
 //
 // A Model is loaded once and shared by its contexts. Everything that touches devices runs on the model's one loop
-// thread; functions here may be called from any thread and wait for it. The model file stays mapped for the model's
-// life: the embedding table is read from it, and it remains a valid copy of every weight (on disk: memory holds the
-// packed tiles alone).
+// thread; functions here may be called from any thread and wait for it. The model file stays open for the model's life:
+// rows of the embedding table are read from it as tokens need them, and it remains a valid copy of every weight (on
+// disk: memory holds the packed tiles alone). A file that is cut short meanwhile makes decoding fail with kIo.
 
 #include <cstdint>
 #include <functional>

@@ -12,8 +12,8 @@ void write_ints(std::byte* at, const std::vector<int32_t>& values) {
   std::ranges::copy(values, reinterpret_cast<int32_t*>(at));
 }
 
-// Rows of the embedding table, read from the file's mapping, times the program's scale.
-void write_embeddings(const ModelState& model, std::span<const BatchToken> tokens, std::byte* at) {
+// Rows of the embedding table, read from the file, times the program's scale.
+Status write_embeddings(const ModelState& model, std::span<const BatchToken> tokens, std::byte* at) {
   for (const Node& node : model.definition.program.nodes) {
     const auto* embed = std::get_if<EmbedNode>(&node.op);
     if (embed == nullptr) {
@@ -21,17 +21,19 @@ void write_embeddings(const ModelState& model, std::span<const BatchToken> token
     }
     const TensorSpec& spec = model.definition.table.tensors[static_cast<size_t>(embed->table)];
     const TensorInfo& info = model.file->tensors()[static_cast<size_t>(spec.source)];
-    const std::byte* rows = model.file->data(info).data();
+    std::vector<std::byte> row(info.bytes_per_row());
     auto* out = reinterpret_cast<float*>(at);  // [n_tokens, n_embd] f32
     for (const BatchToken& token : tokens) {
-      dequantize_row(spec.dtype, rows + info.bytes_per_row() * static_cast<uint64_t>(token.token), out, spec.columns);
+      TRY(model.file->read(info, row.size() * static_cast<uint64_t>(token.token), row));
+      dequantize_row(spec.dtype, row.data(), out, spec.columns);
       if (embed->scale != 1) {
         std::for_each(out, out + spec.columns, [&](float& x) { x *= embed->scale; });
       }
       out += spec.columns;
     }
-    return;
+    break;
   }
+  return {};
 }
 
 }  // namespace
@@ -63,9 +65,9 @@ std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> b
   return pieces;
 }
 
-int32_t fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
-                    std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block) {
-  write_embeddings(model, tokens, block + layout.embeddings);
+Result<int32_t> fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
+                            std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block) {
+  TRY(write_embeddings(model, tokens, block + layout.embeddings));
   write_ints(block + layout.positions, batch.positions);
   write_ints(block + layout.seq_rows, batch.seq_rows);
   for (size_t c = 0; c < batch.classes.size(); ++c) {

@@ -18,7 +18,8 @@ namespace tessera {
 std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> batch, const BatchShape& shape);
 
 /// Writes embeddings, positions, rows, slots and page tables of a prepared micro-batch. Returns the number of outputs.
-int32_t fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
-                    std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block);
+/// Errors: kIo when the embedding rows cannot be read from the model file; then `block` holds anything.
+Result<int32_t> fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
+                            std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block);
 
 }  // namespace tessera

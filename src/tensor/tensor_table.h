@@ -16,7 +16,7 @@ namespace tessera {
 /// What kind of home a tensor has (docs/design.md, vocabulary). The first two are no tiles: they do not move.
 enum class TileKind : uint8_t {
   kReplica,  // small; every device holds it: norms, biases, scales, rope frequencies. Stored as f32
-  kHost,     // read from the host's mapping of the file only: embedding tables
+  kHost,     // read from the file by the host, row by row: embedding tables
   kAttn,     // attn(layer, cut)
   kFfn,      // ffn(layer, cut)
   kHead,     // head(cut)

@@ -41,10 +41,13 @@ double walk_key(const Metadata& metadata, const MetaValue& value) {
 }
 
 // The sum of the finite values of up to a few blocks at `offset` of the tensor's bytes.
-double walk_blocks(const TensorInfo& info, std::span<const std::byte> bytes, uint64_t offset, uint64_t n_blocks) {
-  const uint64_t n = n_blocks * dtype_info(info.dtype).block_elems;
+double walk_blocks(const GgufFile& file, const TensorInfo& info, uint64_t offset, uint64_t n_blocks) {
+  const DTypeInfo& layout = dtype_info(info.dtype);
+  std::vector<std::byte> bytes(n_blocks * layout.block_bytes);
+  CHECK(file.read(info, offset, bytes).ok());
+  const uint64_t n = n_blocks * layout.block_elems;
   std::vector<float> values(n);
-  dequantize_row(info.dtype, bytes.data() + offset, values.data(), static_cast<int64_t>(n));
+  dequantize_row(info.dtype, bytes.data(), values.data(), static_cast<int64_t>(n));
   double sum = 0.0;
   for (const float v : values) {
     sum += std::isfinite(v) ? static_cast<double>(v) : 0.0;
@@ -61,13 +64,11 @@ double walk_gguf(const GgufFile& file) {
   }
   for (const TensorInfo& info : file.tensors()) {
     CHECK(file.find(info.name) == &info);
-    const auto bytes = file.data(info);
-    CHECK(bytes.size() == info.n_bytes);
     const DTypeInfo& layout = dtype_info(info.dtype);
     const uint64_t n_blocks = std::min<uint64_t>(info.n_bytes / layout.block_bytes, 8);
     if (n_blocks > 0) {
-      sum += walk_blocks(info, bytes, 0, n_blocks);
-      sum += walk_blocks(info, bytes, info.n_bytes - n_blocks * layout.block_bytes, n_blocks);
+      sum += walk_blocks(file, info, 0, n_blocks);
+      sum += walk_blocks(file, info, info.n_bytes - n_blocks * layout.block_bytes, n_blocks);
     }
   }
   return sum;
