@@ -97,7 +97,25 @@ def samplers():
         save("sampler", f"chain_{i}", data)
 
 
+def section(kind, content):
+    return struct.pack("<IIQQ", kind, 0, len(content), 0) + content + bytes(-len(content) % 8)
+
+
+def states():
+    """As state_fuzz.cc takes them: the scope, then a state of its shape; the target sets sizes and checksums."""
+    memory = section(1, struct.pack("<IIqq", 1, 8, 10, 2) + struct.pack("<8q", 2, 8, 32, 0, 1, 4, 32, 8))
+    sequence = section(2, struct.pack("<qqq3i", 0, 0, 3, 7, 8, 9))
+    kv = section(3, struct.pack("<qq", 0, 0) + bytes(2 * 3 * (16 + 34) + 3 * (8 + 34)))
+    windowed = section(3, struct.pack("<qq", 0, 2) + bytes(2 * 3 * (16 + 34) + 1 * (8 + 34)))
+    logits = section(4, struct.pack("<q", 1) + bytes(40))
+    for name, scope, sections in (("whole", 0, [memory, sequence, kv, logits]), ("sequence", 1, [memory, sequence, kv]),
+                                  ("window", 0, [memory, sequence, windowed, logits]), ("empty", 0, [memory, logits])):
+        head = b"TSRSTATE" + struct.pack("<IIQ", 1, len(sections), 0) + bytes(16) + struct.pack("<IIQQ", scope, 0, 0, 0)
+        save("state", name, bytes([scope]) + head + b"".join(sections))
+
+
 if __name__ == "__main__":
+    states()
     templates()
     tokenizers()
     ggufs()

@@ -387,6 +387,32 @@ TSR_API tsr_status tsr_context_fork(tsr_context* context, int32_t from, int32_t 
 /* Empties every sequence. */
 TSR_API tsr_status tsr_context_clear(tsr_context* context);
 
+/* ---- States of contexts ------------------------------------------------------------------------------------------ */
+/* A state is what a context remembers, as bytes: the tokens of its sequences and what the cache holds of them, and of a
+ * whole context the rows of logits that the last decode left. It depends on the model, the tokens and the types of the
+ * cache alone: saved under one placement it is restored under any other, and saved again it is the same byte by byte.
+ * Checksums cover all of it. `seq` is a sequence, or TSR_ALL_SEQUENCES for the whole context; the state of
+ * a sequence may be restored into any other, a whole context's replaces everything. */
+
+#define TSR_ALL_SEQUENCES (-1)
+
+/* Bytes of the state as it is now. Errors: TSR_INVALID_ARGUMENT; TSR_IO when the model's file has changed. */
+TSR_API tsr_status tsr_state_size(tsr_context* context, int32_t seq, size_t* n_bytes);
+/* Writes it. bytes: [n_bytes], exactly tsr_state_size(). Errors: as there; TSR_INVALID_ARGUMENT for another n_bytes. */
+TSR_API tsr_status tsr_state_get(tsr_context* context, int32_t seq, void* bytes, size_t n_bytes);
+/* Puts it in place of what the sequence (the context) holds. Errors: TSR_INVALID_DATA (no state, cut short or damaged),
+ * TSR_UNSUPPORTED (other types of cache, which are never converted; a later version), TSR_INVALID_ARGUMENT (another
+ * model; a sequence's state for a context or the other way round; a sequence beyond n_seq_max), TSR_CACHE_FULL (more
+ * tokens than n_ctx), TSR_OUT_OF_MEMORY: the context is as it was. TSR_DEVICE_LOST: as tsr_context_decode(). */
+TSR_API tsr_status tsr_state_set(tsr_context* context, int32_t seq, const void* bytes, size_t n_bytes);
+/* The same into a file, which is replaced as a whole or, on an error, not at all. Errors also: TSR_NOT_FOUND (no such
+ * folder), TSR_IO. */
+TSR_API tsr_status tsr_state_save(tsr_context* context, int32_t seq, const char* path);
+/* The same from a file, which must not be written to meanwhile. Errors also: TSR_NOT_FOUND, TSR_IO. */
+TSR_API tsr_status tsr_state_load(tsr_context* context, int32_t seq, const char* path);
+/* The tokens that a sequence holds. *ids: *n ids; free it with tsr_free(). */
+TSR_API tsr_status tsr_context_tokens(tsr_context* context, int32_t seq, int32_t** ids, size_t* n);
+
 /* ---- Sampling ---------------------------------------------------------------------------------------------------- */
 
 typedef struct tsr_sampler tsr_sampler;

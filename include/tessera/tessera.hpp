@@ -450,6 +450,31 @@ class Context {
     return length;
   }
 
+  std::vector<int32_t> tokens(int32_t seq = 0) const {
+    int32_t* ids = nullptr;
+    size_t n = 0;
+    check(tsr_context_tokens(get(), seq, &ids, &n));
+    return detail::take_ids(ids, n);
+  }
+
+  /// The state of a sequence, or of the whole context.
+  std::vector<char> state(int32_t seq = TSR_ALL_SEQUENCES) const {
+    size_t n_bytes = 0;
+    check(tsr_state_size(get(), seq, &n_bytes));
+    std::vector<char> bytes(n_bytes);
+    check(tsr_state_get(get(), seq, bytes.data(), bytes.size()));
+    return bytes;
+  }
+  void set_state(const std::vector<char>& bytes, int32_t seq = TSR_ALL_SEQUENCES) {
+    check(tsr_state_set(get(), seq, bytes.data(), bytes.size()));
+  }
+  void save_state(const std::string& path, int32_t seq = TSR_ALL_SEQUENCES) const {
+    check(tsr_state_save(get(), seq, path.c_str()));
+  }
+  void load_state(const std::string& path, int32_t seq = TSR_ALL_SEQUENCES) {
+    check(tsr_state_load(get(), seq, path.c_str()));
+  }
+
   void truncate(int32_t seq, int64_t new_length) { check(tsr_context_truncate(get(), seq, new_length)); }
   void fork(int32_t from, int32_t to, int64_t length) { check(tsr_context_fork(get(), from, to, length)); }
   void clear() { check(tsr_context_clear(get())); }

@@ -170,3 +170,51 @@ tsr_status tsr_context_fork(tsr_context* context, int32_t from, int32_t to, int6
 tsr_status tsr_context_clear(tsr_context* context) {
   return on_context(context, [&](Context& c) { return c.clear(); });
 }
+
+tsr_status tsr_context_tokens(tsr_context* context, int32_t seq, int32_t** ids, size_t* n) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(ids, "ids"));
+    TRY(need_output(n, "n"));
+    TRY(check_seq(c, seq));
+    give_ids(c.tokens(seq), ids, n);
+    return {};
+  });
+}
+
+tsr_status tsr_state_size(tsr_context* context, int32_t seq, size_t* n_bytes) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(n_bytes, "n_bytes"));
+    ASSIGN_OR_RETURN(*n_bytes, c.state_bytes(seq));
+    return {};
+  });
+}
+
+tsr_status tsr_state_get(tsr_context* context, int32_t seq, void* bytes, size_t n_bytes) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need(bytes, "bytes"));
+    return c.get_state(seq, {static_cast<std::byte*>(bytes), n_bytes});
+  });
+}
+
+tsr_status tsr_state_set(tsr_context* context, int32_t seq, const void* bytes, size_t n_bytes) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need(bytes, "bytes"));
+    return c.set_state(seq, {static_cast<const std::byte*>(bytes), n_bytes});
+  });
+}
+
+tsr_status tsr_state_save(tsr_context* context, int32_t seq, const char* path) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need(path, "path"));
+    return c.save_state(seq, path);
+  });
+}
+
+tsr_status tsr_state_load(tsr_context* context, int32_t seq, const char* path) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need(path, "path"));
+    return c.load_state(seq, path);
+  });
+}
+
+static_assert(kAllSequences == TSR_ALL_SEQUENCES);

@@ -291,6 +291,53 @@ Status KvCache::fork(int32_t from, int32_t to, int64_t length) {
   return {};
 }
 
+Status KvCache::check_restore(int32_t seq, int64_t length, std::span<const int64_t> first) const {
+  if (!has(seq)) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("no sequence {}: the cache has 0 to {}", seq, config_.n_seq_max - 1)};
+  }
+  if (length < 0 || length > config_.n_ctx) {
+    return {ErrorCode::kCacheFull,
+            fmt::format("sequence {} would have {} positions, the context holds {}", seq, length, config_.n_ctx)};
+  }
+  CHECK(first.size() == pools_.size());
+  for (size_t klass = 0; klass < pools_.size(); ++klass) {
+    const int64_t window = config_.classes[klass].window;
+    const int64_t visible = window == 0 ? 0 : std::max<int64_t>(length - window + 1, 0);
+    if (first[klass] < 0 || first[klass] > visible || first[klass] % kPageTokens != 0) {
+      return {ErrorCode::kInvalidArgument, fmt::format("a window of {} over {} positions cannot begin at position {}",
+                                                       window, length, first[klass])};
+    }
+    const Table& table = sequences_[static_cast<size_t>(seq)].tables[klass];
+    const auto n_own = std::ranges::count_if(
+        table.pages, [&](int32_t page) { return page >= 0 && pools_[klass].refs[static_cast<size_t>(page)] == 1; });
+    const int64_t n_needed = pages_for(length) - first[klass] / kPageTokens;
+    const int64_t n_free = pages_free(static_cast<int32_t>(klass)) + n_own;
+    if (n_needed > n_free || (config_.quota_pages > 0 && n_needed > config_.quota_pages)) {
+      return {ErrorCode::kCacheFull,
+              fmt::format("sequence {} needed {} KV pages of class {} (window {}), free {} of {}", seq, n_needed, klass,
+                          window, n_free, config_.classes[klass].n_pages)};
+    }
+  }
+  return {};
+}
+
+Status KvCache::restore(int32_t seq, int64_t length, std::span<const int64_t> first) {
+  TRY(check_restore(seq, length, first));
+  TRY(truncate(seq, 0));
+  Sequence& s = sequences_[static_cast<size_t>(seq)];
+  s.length = length;
+  for (size_t klass = 0; klass < pools_.size(); ++klass) {
+    Table& table = s.tables[klass];
+    table.n_gone = first[klass] / kPageTokens;
+    table.pages.assign(static_cast<size_t>(table.n_gone), -1);
+    while (static_cast<int64_t>(table.pages.size()) < pages_for(length)) {
+      table.pages.push_back(take_page(pools_[klass]));
+    }
+  }
+  return {};
+}
+
 void KvCache::clear() {
   for (Sequence& s : sequences_) {
     s.length = 0;
@@ -321,6 +368,12 @@ std::span<const int32_t> KvCache::pages(int32_t klass, int32_t seq) const {
   CHECK(klass >= 0 && static_cast<size_t>(klass) < pools_.size());
   CHECK(has(seq));
   return sequences_[static_cast<size_t>(seq)].tables[static_cast<size_t>(klass)].pages;
+}
+
+int64_t KvCache::first_position(int32_t klass, int32_t seq) const {
+  CHECK(klass >= 0 && static_cast<size_t>(klass) < pools_.size());
+  CHECK(has(seq));
+  return sequences_[static_cast<size_t>(seq)].tables[static_cast<size_t>(klass)].n_gone * kPageTokens;
 }
 
 int32_t KvCache::take_page(Pool& pool) {

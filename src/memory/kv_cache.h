@@ -100,16 +100,24 @@ class KvCache {
   /// Errors: as truncate; to == from is kInvalidArgument; then nothing changed.
   Status fork(int32_t from, int32_t to, int64_t length);
 
+  /// Gives `seq` `length` positions in pages of its own, dropping what it held; the caller fills the pages. first, by
+  /// class: positions below it are gone, as behind a window.
+  /// Errors: kInvalidArgument (no such sequence; first is no multiple of kPageTokens, or reaches into what the next
+  /// position sees), kCacheFull (as prepare); then nothing changed.
+  Status restore(int32_t seq, int64_t length, std::span<const int64_t> first);
+
   /// Empties every sequence.
   void clear();
 
-  /// REQUIRES (these four): 0 <= klass < classes, 0 <= seq < n_seq_max, 0 <= page < n_pages.
+  /// REQUIRES (these five): 0 <= klass < classes, 0 <= seq < n_seq_max, 0 <= page < n_pages.
   [[nodiscard]] int64_t pages_used(int32_t klass) const;
   [[nodiscard]] int64_t pages_free(int32_t klass) const;
   /// How many sequences refer to a page; 0: free.
   [[nodiscard]] int32_t page_refs(int32_t klass, int32_t page) const;
   /// The pages of a sequence, -1 where freed behind the window. Valid until the next change.
   [[nodiscard]] std::span<const int32_t> pages(int32_t klass, int32_t seq) const;
+  /// The first position that a sequence holds: above 0 where pages behind the window are gone.
+  [[nodiscard]] int64_t first_position(int32_t klass, int32_t seq) const;
 
   [[nodiscard]] const KvCacheConfig& config() const { return config_; }
 
@@ -137,6 +145,7 @@ class KvCache {
   explicit KvCache(KvCacheConfig config);
   [[nodiscard]] bool has(int32_t seq) const { return seq >= 0 && seq < config_.n_seq_max; }
   Status check_rewind(int32_t seq, int64_t new_length) const;
+  Status check_restore(int32_t seq, int64_t length, std::span<const int64_t> first) const;
   Status count_rows(std::span<const KvToken> tokens, KvBatch& out);
   Status check_room(KvBatch& out);
   Status check_class(int32_t klass, KvBatch& out);

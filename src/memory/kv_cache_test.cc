@@ -188,6 +188,37 @@ TEST(KvCache, ForkDropsWhatTheTargetHeldEvenWhenItIsNeededForRoom) {
   EXPECT_EQ(cache.page_refs(0, cache.pages(0, 0)[0]), 1);
 }
 
+TEST(KvCache, RestoresIntoPagesOfItsOwnOrLeavesAllAsItWas) {
+  KvCache cache = make_cache({.classes = {{0, 4}, {40, 4}}, .n_seq_max = 2, .n_ctx = 128});
+  ASSERT_TRUE(cache.prepare(tokens_of(0, 64)).ok());
+  ASSERT_TRUE(cache.fork(0, 1, 64).ok());
+  const std::vector<int64_t> first = {0, 32};
+  EXPECT_EQ(cache.restore(1, 128, first).code(), ErrorCode::kCacheFull);  // sequence 0 keeps what both shared
+  EXPECT_EQ(cache.length(1), 64);
+  EXPECT_EQ(cache.page_refs(0, cache.pages(0, 0)[0]), 2);
+  ASSERT_TRUE(cache.truncate(0, 0).ok());
+  ASSERT_TRUE(cache.restore(1, 128, first).ok());
+  EXPECT_EQ(cache.length(1), 128);
+  EXPECT_EQ(cache.pages_used(0), 4);
+  EXPECT_EQ(cache.pages_used(1), 3);
+  EXPECT_EQ(cache.pages(1, 1)[0], -1);
+  EXPECT_EQ(cache.first_position(0, 1), 0);
+  EXPECT_EQ(cache.first_position(1, 1), 32);
+  EXPECT_EQ(cache.min_length(1), 32 + 40 - 1);
+  const auto refused = [&](int32_t seq, int64_t length, int64_t first_full, int64_t first_window) {
+    const std::vector<int64_t> where = {first_full, first_window};
+    return cache.restore(seq, length, where).code();
+  };
+  EXPECT_EQ(refused(2, 10, 0, 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused(1, 129, 0, 0), ErrorCode::kCacheFull);
+  EXPECT_EQ(refused(1, 128, 32, 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused(1, 128, 0, 31), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused(1, 128, 0, 96), ErrorCode::kInvalidArgument);  // position 128 sees 89 and on
+  EXPECT_EQ(refused(1, 70, 0, 32), ErrorCode::kInvalidArgument);   // position 70 sees 31 and on
+  EXPECT_EQ(refused(1, 71, 0, 32), ErrorCode::kOk);
+  EXPECT_EQ(cache.length(1), 71);
+}
+
 TEST(KvCache, AWindowOfOneKeepsOnePage) {
   KvCache cache = make_cache({.classes = {{1, 4}}, .n_seq_max = 1, .n_ctx = 1000});
   KvBatch batch;

@@ -7,11 +7,14 @@
 #include <fmt/format.h>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "kernels/ops/kv_layout.h"
 #include "memory/kv_cache.h"
+#include "memory/state_format.h"
+#include "runtime/context_state.h"
 #include "runtime/memory_plan.h"
 #include "runtime/micro_batch.h"
 #include "runtime/model_state.h"
@@ -25,7 +28,8 @@ class Context::Impl {
         m_(*model_->state()),
         options_(options),
         sizes_(std::move(sizes)),
-        kv_(std::move(kv)) {}
+        kv_(std::move(kv)),
+        tokens_(static_cast<size_t>(options.n_seq_max)) {}
 
   ~Impl() {
     for (const auto& device : m_.devices.devices) {
@@ -58,7 +62,7 @@ class Context::Impl {
     return lower_program();
   }
 
-  Status decode(std::span<const BatchToken> batch) {
+  Status decode(std::span<const BatchToken> batch, const DecodeProgress& progress) {
     TRY(dead_);
     TRY(check_batch(batch));
     std::vector<int64_t> lengths;  // by sequence, to go back to
@@ -71,7 +75,7 @@ class Context::Impl {
     const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
     TRY(make_room_for_logits(pieces.size(), n_wanted));
     try {
-      return run_pieces(pieces, lengths, n_wanted);
+      return run_pieces(pieces, lengths, n_wanted, progress);
     } catch (const std::bad_alloc&) {
       // The book of pages may be half written: nothing may use it any more.
       n_outputs_ = 0;
@@ -87,6 +91,91 @@ class Context::Impl {
     return {rows + static_cast<size_t>(i) * n_vocab, n_vocab};
   }
 
+  Status truncate(int32_t seq, int64_t new_length) {
+    TRY(kv_.truncate(seq, new_length));
+    forget_tokens();
+    return {};
+  }
+
+  Status fork(int32_t from, int32_t to, int64_t length) {
+    std::vector<int32_t> copy = tokens(from);
+    TRY(kv_.fork(from, to, length));
+    tokens_[static_cast<size_t>(to)] = std::move(copy);
+    forget_tokens();
+    return {};
+  }
+
+  void clear() {
+    kv_.clear();
+    forget_tokens();
+  }
+
+  [[nodiscard]] std::vector<int32_t> tokens(int32_t seq) const {
+    return seq >= 0 && seq < options_.n_seq_max ? tokens_[static_cast<size_t>(seq)] : std::vector<int32_t>();
+  }
+
+  Result<uint64_t> state_bytes(int32_t seq) {
+    ASSIGN_OR_RETURN(const StateContent content, content(seq));
+    return content.n_bytes;
+  }
+
+  Status get_state(int32_t seq, std::span<std::byte> out) {
+    ASSIGN_OR_RETURN(const StateContent content, content(seq));
+    if (out.size() != content.n_bytes) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("the state has {} bytes, there is room for {}", content.n_bytes, out.size())};
+    }
+    write_state(*shape_, content, out);
+    DeviceLists lists;
+    for (const StateSequence& sequence : content.sequences) {
+      add_state_copies({m_, options_, kv_, kv_bases_}, sequence, content.whole ? sequence.seq : seq, out.data(), false,
+                       lists);
+    }
+    submit_lists(lists);
+    TRY(drain());
+    if (content.n_logits > 0) {
+      const uint64_t n_bytes = static_cast<uint64_t>(content.n_logits * shape_->n_vocab) * sizeof(float);
+      std::memcpy(out.subspan(content.logits_offset, n_bytes).data(), logits(0).data(), n_bytes);
+    }
+    seal_state(out);
+    return {};
+  }
+
+  Status set_state(int32_t seq, std::span<const std::byte> bytes) {
+    TRY(check_state_seq(seq));
+    TRY(make_shape());
+    ASSIGN_OR_RETURN(StateContent content, read_state(*shape_, seq == kAllSequences, bytes));
+    ASSIGN_OR_RETURN(KvCache book, restored_book(kv_, m_.kv_classes, content, seq));
+    // All that needs memory comes before the first byte is changed.
+    DeviceLists lists;
+    for (const StateSequence& sequence : content.sequences) {
+      // Restoring only reads the bytes.
+      add_state_copies({m_, options_, book, kv_bases_}, sequence, content.whole ? sequence.seq : seq,
+                       const_cast<std::byte*>(bytes.data()), true, lists);
+    }
+    std::vector<float> logits(static_cast<size_t>(content.n_logits * shape_->n_vocab));
+    if (!logits.empty()) {
+      const std::span<float> all(logits);
+      std::memcpy(logits.data(), bytes.subspan(content.logits_offset, all.size_bytes()).data(), all.size_bytes());
+    }
+    kv_ = std::move(book);
+    if (content.whole) {
+      std::ranges::for_each(tokens_, [](std::vector<int32_t>& tokens) { tokens.clear(); });
+      logits_ = std::move(logits);
+      direct_ = nullptr;
+      n_outputs_ = content.n_logits;
+    }
+    for (StateSequence& sequence : content.sequences) {
+      tokens_[static_cast<size_t>(content.whole ? sequence.seq : seq)] = std::move(sequence.tokens);
+    }
+    try {
+      submit_lists(lists);
+    } catch (const std::bad_alloc&) {
+      dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left while a state is restored; make the context again");
+    }
+    return drain();
+  }
+
   Status on_loop(const std::function<Status()>& fn) { return m_.loop->run(fn); }
 
   // The same for what changes sequences.
@@ -99,6 +188,7 @@ class Context::Impl {
   ContextOptions options_;
   ContextSizes sizes_;
   KvCache kv_;
+  std::vector<std::vector<int32_t>> tokens_;  // by sequence: what it holds
   ContextStats stats_;
   int64_t n_outputs_ = 0;
 
@@ -177,6 +267,43 @@ class Context::Impl {
     return {};
   }
 
+  Status check_state_seq(int32_t seq) const {
+    if (seq != kAllSequences && (seq < 0 || seq >= options_.n_seq_max)) {
+      return {ErrorCode::kInvalidArgument, fmt::format("sequence {} of a context with {}", seq, options_.n_seq_max)};
+    }
+    return {};
+  }
+
+  Status make_shape() {
+    if (!shape_) {
+      ASSIGN_OR_RETURN(shape_, state_shape(m_, options_));
+    }
+    return {};
+  }
+
+  // What a state would hold now.
+  Result<StateContent> content(int32_t seq) {
+    TRY(check_state_seq(seq));
+    TRY(make_shape());
+    return content_of(*shape_, kv_, m_.kv_classes, tokens_, seq, n_outputs_);
+  }
+
+  void submit_lists(DeviceLists& lists) {
+    for (size_t d = 0; d < lists.size(); ++d) {
+      if (lists[d] != nullptr) {
+        m_.devices[d].compute_queue().submit(std::move(lists[d]), {});
+      }
+    }
+  }
+
+  // After sequences have become shorter.
+  void forget_tokens() {
+    for (size_t s = 0; s < tokens_.size(); ++s) {
+      const auto length = static_cast<size_t>(kv_.length(static_cast<int32_t>(s)));
+      tokens_[s].resize(std::min(tokens_[s].size(), length));
+    }
+  }
+
   Status make_room_for_logits(size_t n_pieces, int64_t n_wanted) {
     try {
       if (n_pieces > 1) {
@@ -190,8 +317,14 @@ class Context::Impl {
   }
 
   Status run_pieces(std::span<const std::span<const BatchToken>> pieces, const std::vector<int64_t>& lengths,
-                    int64_t n_wanted) {
+                    int64_t n_wanted, const DecodeProgress& progress) {
+    int64_t n_given = 0;
     for (const auto& piece : pieces) {
+      if (progress && !progress(n_given)) {
+        TRY(drain());
+        return {ErrorCode::kCancelled, fmt::format("stopped after {} tokens of a batch", n_given)};
+      }
+      n_given += static_cast<int64_t>(piece.size());
       const Status status = run_piece(piece, pieces.size() == 1);
       if (!status.ok()) {
         n_outputs_ = 0;
@@ -214,6 +347,7 @@ class Context::Impl {
         message += fmt::format("; sequence {} had to be emptied", s);
       }
     }
+    forget_tokens();
     TRY(drained);
     return {why.code(), std::move(message)};
   }
@@ -242,6 +376,9 @@ class Context::Impl {
     TRY(kv_.prepare(tokens, batch_));
     // Before anything can fail: the book already says that the copies hold what the originals do.
     submit_page_copies();
+    for (const BatchToken& token : piece) {
+      tokens_[static_cast<size_t>(token.seq)].push_back(token.token);
+    }
     LaunchSizes sizes;
     sizes.n_tokens = static_cast<int32_t>(piece.size());
     sizes.n_seqs = static_cast<int32_t>(batch_.row_seqs.size());
@@ -280,7 +417,7 @@ class Context::Impl {
 
   // Copies on write, in every tile of the page's class, before the batch that made them necessary.
   void submit_page_copies() {
-    std::vector<std::shared_ptr<CommandList>> lists(m_.devices.size());
+    DeviceLists lists(m_.devices.size());
     for (const KvPageCopy& copy : batch_.copies) {
       for (size_t i = 0; i < kv_bases_.size(); ++i) {
         const size_t layer = i / static_cast<size_t>(m_.tiles.n_cuts);
@@ -308,11 +445,7 @@ class Context::Impl {
         list->push_back(std::move(command));
       }
     }
-    for (size_t d = 0; d < lists.size(); ++d) {
-      if (lists[d] != nullptr) {
-        m_.devices[d].compute_queue().submit(std::move(lists[d]), {});
-      }
-    }
+    submit_lists(lists);
   }
 
   // Waits until a side's host blocks may be written again, and takes its logits.
@@ -364,6 +497,7 @@ class Context::Impl {
   std::vector<float> logits_;      // outputs of a batch of several micro-batches
   const float* direct_ = nullptr;  // outputs of a batch of one micro-batch: the side's own
   Status dead_;
+  std::optional<StateShape> shape_;  // once a state was asked for
 };
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -404,8 +538,8 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   return std::unique_ptr<Context>(new Context(std::move(opened)));
 }
 
-Status Context::decode(std::span<const BatchToken> batch) {
-  return impl_->on_loop([&] { return impl_->decode(batch); });
+Status Context::decode(std::span<const BatchToken> batch, const DecodeProgress& progress) {
+  return impl_->on_loop([&] { return impl_->decode(batch, progress); });
 }
 
 std::span<const float> Context::logits(int64_t i) const {
@@ -424,19 +558,45 @@ int64_t Context::length(int32_t seq) const {
   return length;
 }
 
+std::vector<int32_t> Context::tokens(int32_t seq) const {
+  std::vector<int32_t> tokens;
+  (void)impl_->on_loop([&]() -> Status {
+    tokens = impl_->tokens(seq);
+    return {};
+  });
+  return tokens;
+}
+
 Status Context::truncate(int32_t seq, int64_t new_length) {
-  return impl_->on_living_loop([&] { return impl_->kv_.truncate(seq, new_length); });
+  return impl_->on_living_loop([&] { return impl_->truncate(seq, new_length); });
 }
 
 Status Context::fork(int32_t from, int32_t to, int64_t length) {
-  return impl_->on_living_loop([&] { return impl_->kv_.fork(from, to, length); });
+  return impl_->on_living_loop([&] { return impl_->fork(from, to, length); });
 }
 
 Status Context::clear() {
   return impl_->on_living_loop([&]() -> Status {
-    impl_->kv_.clear();
+    impl_->clear();
     return {};
   });
+}
+
+Result<uint64_t> Context::state_bytes(int32_t seq) {
+  uint64_t n_bytes = 0;
+  TRY(impl_->on_living_loop([&]() -> Status {
+    ASSIGN_OR_RETURN(n_bytes, impl_->state_bytes(seq));
+    return {};
+  }));
+  return n_bytes;
+}
+
+Status Context::get_state(int32_t seq, std::span<std::byte> out) {
+  return impl_->on_living_loop([&] { return impl_->get_state(seq, out); });
+}
+
+Status Context::set_state(int32_t seq, std::span<const std::byte> bytes) {
+  return impl_->on_living_loop([&] { return impl_->set_state(seq, bytes); });
 }
 
 const ContextOptions& Context::options() const {

@@ -11,10 +11,16 @@
 // KV pages and scratch are taken when the context is created: pages for n_seq_max sequences of n_ctx positions (fewer
 // for windows), scratch for one micro-batch of n_ubatch tokens. Nothing on a device grows afterwards; on the
 // host, the logits of a batch of several micro-batches do.
+//
+// A context's state as bytes (memory/state_format.h) depends on the model and the tokens alone: what was saved under
+// one placement is restored under any other, and saved again it is the same.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -27,6 +33,13 @@ struct BatchToken {
   int32_t seq = 0;
   bool wants_logits = false;
 };
+
+/// In place of a sequence: all of them, and the logits of the last decode.
+inline constexpr int32_t kAllSequences = -1;
+
+/// Called on the loop thread before each micro-batch of a decode, with the tokens that the devices were given so far;
+/// false stops the decode.
+using DecodeProgress = std::function<bool(int64_t n_tokens)>;
 
 /// What lowering made of the placement, for people and tests.
 struct ContextStats {
@@ -49,14 +62,17 @@ class Context {
 
   /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
   /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
-  /// kOutOfMemory (on the host), kIo (the model file changed or cannot be read), kDeviceLost.
-  Status decode(std::span<const BatchToken> batch);
+  /// kOutOfMemory (on the host), kIo (the model file changed or cannot be read), kDeviceLost; kCancelled by progress:
+  /// then the sequences hold what was given to the devices before, and there are no logits.
+  Status decode(std::span<const BatchToken> batch, const DecodeProgress& progress = {});
 
   /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().
   [[nodiscard]] std::span<const float> logits(int64_t i) const;
   [[nodiscard]] int64_t n_outputs() const;
 
   [[nodiscard]] int64_t length(int32_t seq) const;
+  /// What a sequence holds; nothing when there is no such sequence.
+  [[nodiscard]] std::vector<int32_t> tokens(int32_t seq) const;
   /// Forgets positions >= new_length. Errors: kInvalidArgument; kUnsupported where a window has already let go of what
   /// the new end would need (0 always works).
   Status truncate(int32_t seq, int64_t new_length);
@@ -65,6 +81,21 @@ class Context {
   Status fork(int32_t from, int32_t to, int64_t length);
   /// Empties every sequence. Errors: only while the model goes away.
   Status clear();
+
+  /// Bytes of the state of a sequence, or of everything (kAllSequences). Errors: kInvalidArgument; kIo when the model's
+  /// file has changed.
+  [[nodiscard]] Result<uint64_t> state_bytes(int32_t seq);
+  /// Writes that state. out: state_bytes(seq) bytes. Sequences that share pages are written one by one. Errors: those
+  /// of state_bytes(); kDeviceLost.
+  Status get_state(int32_t seq, std::span<std::byte> out);
+  /// Replaces the sequence (everything) by a state of a sequence (of everything), whichever number it had when it was
+  /// saved. Errors: those of read_state(); kCacheFull (more tokens or sequences than the context holds), kOutOfMemory:
+  /// then the context is as it was. kDeviceLost.
+  Status set_state(int32_t seq, std::span<const std::byte> bytes);
+  /// The same into a file, which is replaced as a whole or not at all, and from one. Errors also: kNotFound, kIo; the
+  /// message names the file.
+  Status save_state(int32_t seq, const std::string& path);
+  Status load_state(int32_t seq, const std::string& path);
 
   [[nodiscard]] const ContextOptions& options() const;
   [[nodiscard]] const ContextStats& stats() const;

@@ -337,7 +337,7 @@ static void walk_lifetimes(void) {
 }
 
 int main(int argc, char** argv) {
-  tsr_model* model;
+  tsr_model *model, *gemma;
   tsr_context* context;
   if (argc != 2) {
     fprintf(stderr, "usage: %s DATA_FOLDER\n", argv[0]);
@@ -364,12 +364,13 @@ int main(int argc, char** argv) {
   walk_context_errors(model, context);
   walk_sampler(context);
   walk_sampler_options(model);
+  gemma = load_model(gemma_path);
+  walk_states(context, gemma);
   tsr_context_free(context);
   tsr_model_free(model);
-  model = load_model(gemma_path);
-  walk_begin_token(model);
-  walk_window(model);
-  tsr_model_free(model);
+  walk_begin_token(gemma);
+  walk_window(gemma);
+  tsr_model_free(gemma);
   walk_lifetimes();
   printf("%d checks, %d failed\n", n_checks, n_failed);
   return n_failed == 0 ? 0 : 1;

@@ -159,6 +159,81 @@ void walk_window(const tsr_model* gemma) {
   tsr_context_free(context);
 }
 
+/* A state goes into another context of the model, by way of memory and of a file; what is wrong changes nothing. */
+void walk_states(tsr_context* context, const tsr_model* gemma) {
+  static char bytes[1 << 17], again[1 << 17];
+  const char* const path = "c_api_walk.state";
+  const int32_t tokens[] = {1, 5, 9};
+  tsr_context* foreign = open_context(gemma, 64, 1);
+  float row[288], after[288];
+  int32_t* ids = NULL;
+  size_t n = 0, n_again = 0, n_ids = 0;
+  int64_t length = 0;
+  EXPECT_OK(tsr_context_clear(context));
+  EXPECT_OK(decode(context, tokens, NULL, NULL, 3));
+  keep_row(context, 0, row);
+  EXPECT_OK(tsr_state_size(context, TSR_ALL_SEQUENCES, &n));
+  EXPECT(n > 0 && n <= sizeof bytes);
+  EXPECT_OK(tsr_state_get(context, TSR_ALL_SEQUENCES, bytes, n));
+  EXPECT_OK(tsr_state_save(context, TSR_ALL_SEQUENCES, path));
+  EXPECT_OK(decode(context, tokens, (const int32_t[]){1, 1, 1}, NULL, 3));
+  EXPECT_OK(tsr_state_set(context, TSR_ALL_SEQUENCES, bytes, n));
+  EXPECT_OK(tsr_context_length(context, 1, &length));
+  EXPECT(length == 0);
+  keep_row(context, 0, after);
+  EXPECT(memcmp(row, after, sizeof row) == 0);
+  EXPECT_OK(tsr_context_clear(context));
+  EXPECT_OK(tsr_state_load(context, TSR_ALL_SEQUENCES, path));
+  EXPECT_OK(tsr_state_size(context, TSR_ALL_SEQUENCES, &n_again));
+  EXPECT(n_again == n);
+  EXPECT_OK(tsr_state_get(context, TSR_ALL_SEQUENCES, again, n_again));
+  EXPECT(memcmp(bytes, again, n) == 0);
+  EXPECT_OK(tsr_context_tokens(context, 0, &ids, &n_ids));
+  EXPECT(n_ids == 3 && memcmp(ids, tokens, sizeof tokens) == 0);
+  tsr_free(ids);
+
+  EXPECT_OK(tsr_state_size(context, 0, &n_again)); /* one sequence into another */
+  EXPECT_OK(tsr_state_get(context, 0, again, n_again));
+  EXPECT_OK(tsr_state_set(context, 2, again, n_again));
+  EXPECT_OK(tsr_context_length(context, 2, &length));
+  EXPECT(length == 3);
+
+  EXPECT_BAD(tsr_state_set(context, 0, bytes, n));
+  EXPECT_BAD(tsr_state_set(context, TSR_ALL_SEQUENCES, again, n_again));
+  EXPECT_BAD(tsr_state_set(foreign, TSR_ALL_SEQUENCES, bytes, n));
+  EXPECT_BAD(tsr_state_load(foreign, TSR_ALL_SEQUENCES, path));
+  EXPECT_STATUS(TSR_INVALID_DATA, tsr_state_set(context, TSR_ALL_SEQUENCES, bytes, n - 1));
+  bytes[n / 2] ^= 1;
+  EXPECT_STATUS(TSR_INVALID_DATA, tsr_state_set(context, TSR_ALL_SEQUENCES, bytes, n));
+  EXPECT_STATUS(TSR_INVALID_DATA, tsr_state_set(context, 0, bytes, 0));
+  EXPECT_OK(tsr_context_length(context, 2, &length));
+  EXPECT(length == 3);
+  EXPECT(remove(path) == 0);
+  EXPECT_STATUS(TSR_NOT_FOUND, tsr_state_load(context, 0, path));
+  EXPECT_STATUS(TSR_NOT_FOUND, tsr_state_save(context, 0, "no/such/folder/state"));
+  EXPECT_BAD(tsr_state_size(NULL, 0, &n));
+  EXPECT_BAD(tsr_state_size(context, 0, NULL));
+  EXPECT_BAD(tsr_state_size(context, 3, &n));
+  EXPECT(n == 0);
+  EXPECT_BAD(tsr_state_size(context, -2, &n));
+  EXPECT_BAD(tsr_state_get(NULL, 0, again, n_again));
+  EXPECT_BAD(tsr_state_get(context, 0, NULL, n_again));
+  EXPECT_BAD(tsr_state_get(context, 0, again, n_again - 1));
+  EXPECT_BAD(tsr_state_set(NULL, 0, again, n_again));
+  EXPECT_BAD(tsr_state_set(context, 0, NULL, n_again));
+  EXPECT_BAD(tsr_state_set(context, 3, again, n_again));
+  EXPECT_BAD(tsr_state_save(NULL, 0, path));
+  EXPECT_BAD(tsr_state_save(context, 0, NULL));
+  EXPECT_BAD(tsr_state_load(NULL, 0, path));
+  EXPECT_BAD(tsr_state_load(context, 0, NULL));
+  EXPECT_BAD(tsr_context_tokens(NULL, 0, &ids, &n));
+  EXPECT_BAD(tsr_context_tokens(context, 3, &ids, &n));
+  EXPECT_BAD(tsr_context_tokens(context, 0, NULL, &n));
+  EXPECT_BAD(tsr_context_tokens(context, 0, &ids, NULL));
+  EXPECT(ids == NULL);
+  tsr_context_free(foreign);
+}
+
 void walk_sampler(tsr_context* context) {
   const float logits[] = {0, 3, 1, 2}, numberless[] = {NAN, -INFINITY};
   const int32_t tokens[] = {1, 5};

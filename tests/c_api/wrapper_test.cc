@@ -1,7 +1,9 @@
 // The C++ wrapper: every class on a tiny model, errors as exceptions, exceptions of callbacks, lifetimes.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <tessera/tessera.hpp>
 #include <thread>
@@ -153,6 +155,27 @@ TEST(Wrapper, ContextsOutliveTheirModelAndMove) {
   context.clear();
   EXPECT_EQ(context.length(1), 0);
   EXPECT_EQ(status_of([&] { static_cast<void>(context.logits(9)); }), TSR_INVALID_ARGUMENT);
+}
+
+TEST(Wrapper, StatesGoFromContextToContext) {
+  const tsr::Model model(kLlama);
+  tsr::Context from = small_context(model, 2);
+  from.append({1, 5, 9});
+  const std::vector<char> state = from.state();
+  tsr::Context to = small_context(model, 2);
+  to.set_state(state);
+  EXPECT_EQ(to.tokens(), (std::vector<int32_t>{1, 5, 9}));
+  EXPECT_EQ(to.state(), state);
+  EXPECT_TRUE(std::equal(to.logits().begin(), to.logits().end(), from.logits().begin()));
+  to.set_state(from.state(0), 1);
+  EXPECT_EQ(to.length(1), 3);
+  const std::string path = testing::TempDir() + "wrapper.state";
+  from.save_state(path, 0);
+  to.clear();
+  to.load_state(path, 0);
+  EXPECT_EQ(to.tokens(), from.tokens());
+  std::remove(path.c_str());
+  EXPECT_EQ(status_of([&] { to.load_state(path, 0); }), TSR_NOT_FOUND);
 }
 
 TEST(Wrapper, OneCallAtATimeInAContext) {

@@ -27,6 +27,8 @@ class TempFolder {
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
 
+  [[nodiscard]] const std::string& path() const { return path_; }
+
   /// Writes a file and returns its path.
   [[nodiscard]] std::string write(const std::string& name, std::span<const std::byte> bytes) const {
     std::string path = path_ + "/" + name;

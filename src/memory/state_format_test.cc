@@ -1,0 +1,218 @@
+#include "memory/state_format.h"
+
+#include <cstring>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "base/xxh64.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+StateShape small_shape() {
+  StateShape shape;
+  shape.fingerprint = {1, 2, 3, 4};
+  shape.k_type = DType::kF16;
+  shape.v_type = DType::kQ8_0;
+  shape.n_vocab = 10;
+  shape.layers = {{2, 8, 32, 0}, {1, 4, 32, 8}};
+  return shape;
+}
+
+StateContent two_sequences() {
+  StateContent content;
+  content.sequences = {{1, {3, 4, 5}, {{0}, {0}}}, {6, {7, 8, 9, 0, 1}, {{0}, {2}}}};
+  content.n_logits = 2;
+  return content;
+}
+
+// Planned, written, every byte that the caller owns filled from `seed` on, sealed.
+std::vector<std::byte> saved(const StateShape& shape, StateContent& content, uint8_t seed = 1) {
+  plan_state(shape, content);
+  std::vector<std::byte> bytes(content.n_bytes, std::byte{0xEE});
+  uint8_t next = seed;
+  for (std::byte& byte : bytes) {
+    byte = std::byte{next++};
+  }
+  write_state(shape, content, bytes);
+  seal_state(bytes);
+  return bytes;
+}
+
+// Makes checksums right again, as somebody would who means harm.
+void reseal(std::vector<std::byte>& bytes) {
+  const uint64_t checksum = xxh64(std::span(bytes).first(56));
+  std::memcpy(bytes.data() + 56, &checksum, sizeof checksum);
+}
+
+template <typename T>
+void set(std::vector<std::byte>& bytes, size_t at, T value) {
+  std::memcpy(bytes.data() + at, &value, sizeof value);
+}
+
+Status error_of(const StateShape& shape, const std::vector<std::byte>& bytes, bool whole = true) {
+  return read_state(shape, whole, bytes).status();
+}
+
+TEST(StateFormat, ReadsWhatWasWritten) {
+  const StateShape shape = small_shape();
+  StateContent content = two_sequences();
+  const std::vector<std::byte> bytes = saved(shape, content);
+  const auto read = read_state(shape, true, bytes);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->n_bytes, bytes.size());
+  EXPECT_EQ(read->n_logits, 2);
+  EXPECT_EQ(read->logits_offset, content.logits_offset);
+  ASSERT_EQ(read->sequences.size(), 2U);
+  EXPECT_EQ(read->sequences[0].seq, 1);
+  EXPECT_EQ(read->sequences[1].seq, 6);
+  EXPECT_THAT(read->sequences[1].tokens, ElementsAre(7, 8, 9, 0, 1));
+  EXPECT_EQ(read->sequences[1].kv[1].first, 2);
+  for (size_t s = 0; s < 2; ++s) {
+    for (size_t l = 0; l < 2; ++l) {
+      EXPECT_EQ(read->sequences[s].kv[l].k_offset, content.sequences[s].kv[l].k_offset);
+      EXPECT_EQ(read->sequences[s].kv[l].v_offset, content.sequences[s].kv[l].v_offset);
+    }
+  }
+}
+
+// The layout by hand: what a reader of the header comment would compute.
+TEST(StateFormat, BytesLieWhereTheCommentSays) {
+  const StateShape shape = small_shape();
+  StateContent content = two_sequences();
+  const std::vector<std::byte> bytes = saved(shape, content);
+  const uint64_t memory = 64 + 24;
+  const uint64_t sequence = memory + 24 + 2 * 32 + 24;
+  const uint64_t kv = sequence + 24 + 3 * 4 + 4 + 24;
+  EXPECT_EQ(content.sequences[0].kv[0].k_offset, kv + 2 * 8);
+  EXPECT_EQ(content.sequences[0].kv[0].v_offset, kv + 2 * 8 + 2 * 3 * 16);
+  EXPECT_EQ(content.sequences[0].kv[1].k_offset, kv + 2 * 8 + 2 * 3 * 16 + 2 * 3 * 34);
+  EXPECT_EQ(std::memcmp(bytes.data(), "TSRSTATE", 8), 0);
+  EXPECT_EQ(bytes[8], std::byte{1});
+  EXPECT_EQ(bytes[12], std::byte{6});  // sections
+  int32_t token = 0;
+  std::memcpy(&token, bytes.data() + sequence + 24 + 4, sizeof token);
+  EXPECT_EQ(token, 4);
+  EXPECT_EQ(bytes.size() % 8, 0U);
+}
+
+TEST(StateFormat, OneSequenceHasNoNumberAndNoLogits) {
+  const StateShape shape = small_shape();
+  StateContent content;
+  content.whole = false;
+  content.sequences = {{0, {}, {{0}, {0}}}};
+  const std::vector<std::byte> empty = saved(shape, content);
+  ASSERT_TRUE(read_state(shape, false, empty).ok());
+  content.sequences = {{0, {5}, {{0}, {0}}}};
+  const std::vector<std::byte> bytes = saved(shape, content);
+  const auto read = read_state(shape, false, bytes);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_THAT(read->sequences[0].tokens, ElementsAre(5));
+  EXPECT_EQ(error_of(shape, bytes, true).code(), ErrorCode::kInvalidArgument);
+  StateContent whole = two_sequences();
+  EXPECT_THAT(error_of(shape, saved(shape, whole), false).message(), HasSubstr("a whole context"));
+}
+
+TEST(StateFormat, RefusesWhatIsForeignAndSaysWhatWasFound) {
+  const StateShape shape = small_shape();
+  StateContent content = two_sequences();
+  const std::vector<std::byte> good = saved(shape, content);
+  StateShape other = shape;
+  other.fingerprint[15] = 9;
+  EXPECT_EQ(error_of(other, good).code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error_of(other, good).message(), HasSubstr("another model (fingerprint 01020304"));
+  other = shape;
+  other.k_type = DType::kF32;
+  EXPECT_EQ(error_of(other, good).code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error_of(other, good).message(), HasSubstr("keys as f16 and values as q8_0"));
+  other = shape;
+  other.layers[1].window = 9;
+  EXPECT_EQ(error_of(other, good).code(), ErrorCode::kInvalidData);
+  other.layers.pop_back();
+  EXPECT_EQ(error_of(other, good).code(), ErrorCode::kInvalidData);
+
+  std::vector<std::byte> bad = good;
+  set(bad, 8, uint32_t{2});
+  EXPECT_THAT(error_of(shape, bad).message(), HasSubstr("format version 2"));
+  EXPECT_EQ(error_of(shape, bad).code(), ErrorCode::kUnsupported);
+  bad = good;
+  bad[0] = std::byte{'G'};
+  EXPECT_THAT(error_of(shape, bad).message(), HasSubstr("no saved state"));
+  bad = good;  // a kind of a later version, with its checksum
+  set(bad, 64, uint32_t{5});
+  uint64_t n_bytes = 0;
+  std::memcpy(&n_bytes, bad.data() + 72, sizeof n_bytes);
+  set(bad, 80, xxh64(std::span(bad).subspan(88, n_bytes), uint64_t{5} << 56 ^ n_bytes));
+  EXPECT_EQ(error_of(shape, bad).code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error_of(shape, bad).message(), HasSubstr("section of kind 5"));
+}
+
+TEST(StateFormat, EveryTruncationAndEveryFlippedBitIsFound) {
+  const StateShape shape = small_shape();
+  StateContent content = two_sequences();
+  const std::vector<std::byte> good = saved(shape, content);
+  for (size_t n = 0; n < good.size(); ++n) {
+    const std::vector<std::byte> cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n));
+    EXPECT_EQ(error_of(shape, cut).code(), ErrorCode::kInvalidData) << n;
+  }
+  std::vector<std::byte> bad = good;
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      bad[i] ^= std::byte{1} << bit;
+      EXPECT_FALSE(error_of(shape, bad).ok()) << "bit " << bit << " of byte " << i;
+      bad[i] = good[i];
+    }
+  }
+  bad.push_back(std::byte{0});
+  EXPECT_EQ(error_of(shape, bad).code(), ErrorCode::kInvalidData);
+}
+
+// Numbers changed at random under checksums made right again: read or refused, never read past the end (the address
+// sanitizer would see), and what is accepted lies within the bytes.
+TEST(StateFormat, HostileNumbersAreReadOrRefused) {
+  const StateShape shape = small_shape();
+  StateContent content = two_sequences();
+  const std::vector<std::byte> good = saved(shape, content);
+  std::mt19937_64 random(20);
+  constexpr int64_t kNumbers[] = {0, 1, -1, 2, 3, 31, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN};
+  int n_read = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<std::byte> bad = good;
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
+      const size_t at = random() % (bad.size() / 4 - 1) * 4;
+      random() % 2 == 0 ? set(bad, at, kNumbers[random() % std::size(kNumbers)])
+                        : set(bad, at, static_cast<int32_t>(random() % 64));
+    }
+    for (size_t at = 64; at + 24 <= bad.size();) {  // as many sections as still hang together
+      uint64_t head[3];
+      std::memcpy(head, bad.data() + at, sizeof head);
+      if (head[1] > bad.size() - at - 24) {
+        break;
+      }
+      set(bad, at + 16,
+          xxh64(std::span(bad).subspan(at + 24, head[1]), uint64_t{static_cast<uint32_t>(head[0])} << 56 ^ head[1]));
+      at += 24 + (head[1] + 7) / 8 * 8;
+    }
+    reseal(bad);
+    const auto read = read_state(shape, true, bad);
+    if (!read.ok()) {
+      EXPECT_FALSE(read.status().message().empty());
+      continue;
+    }
+    ++n_read;
+    for (const StateSequence& sequence : read->sequences) {
+      EXPECT_LE(sequence.kv[1].v_offset + (sequence.tokens.size() - static_cast<size_t>(sequence.kv[1].first)) * 34,
+                bad.size());
+    }
+    EXPECT_LE(read->logits_offset + static_cast<uint64_t>(read->n_logits) * 40, bad.size());
+  }
+  EXPECT_GT(n_read, 1000);
+  EXPECT_LT(n_read, 19000);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+// Between a context's memory on its devices and the state format (memory/state_format.h). Private to runtime; on the
+// loop thread only.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "memory/kv_cache.h"
+#include "memory/state_format.h"
+#include "runtime/context.h"
+#include "runtime/model_state.h"
+
+namespace tessera {
+
+/// The shape of a context's states. Errors: those of model_fingerprint().
+Result<StateShape> state_shape(const ModelState& model, const ContextOptions& options);
+
+/// The state of one sequence, planned; of all that hold something where seq is kAllSequences. tokens: by sequence.
+StateContent content_of(const StateShape& shape, const KvCache& kv, const KvClasses& classes,
+                        std::span<const std::vector<int32_t>> tokens, int32_t seq, int64_t n_logits);
+
+/// The book of pages once content is restored: into `seq`, or in place of everything (kAllSequences).
+/// Errors: kInvalidArgument, kCacheFull; those of KvCache::restore.
+Result<KvCache> restored_book(const KvCache& kv, const KvClasses& classes, const StateContent& content, int32_t seq);
+
+/// Addresses of a context's cache, as add_state_copies() needs them.
+struct StateMemory {
+  const ModelState& model;
+  const ContextOptions& options;
+  const KvCache& kv;
+  std::span<std::byte* const> kv_bases;  // [layer * n_cuts + cut]
+};
+
+/// Command lists by device; null where a device has nothing to do.
+using DeviceLists = std::vector<std::shared_ptr<CommandList>>;
+
+/// Adds the copies of a sequence's rows between its pages (those of sequence `seq` of memory.kv) and the bytes of a
+/// state: to the bytes, or with `restoring` from them.
+void add_state_copies(const StateMemory& memory, const StateSequence& rows, int32_t seq, std::byte* bytes,
+                      bool restoring, DeviceLists& lists);
+
+}  // namespace tessera
