@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import pty
 import random
 import re
 import resource
@@ -387,6 +388,72 @@ class Run(CliTest):
         self.bad(1, "the prompt has 40 tokens and the context holds 32.*raise --ctx-size", "run", "-m", LLAMA, "-p", "x" * 40,
                  "-no-cnv", "-c", "32")
 
+    def test_a_full_context_is_shifted_where_asked(self):
+        args = ("run", "-m", LLAMA, "-p", "hello there", "-no-cnv", "-c", "32", *self.GREEDY, "-n", "70", "--cuts", "2", "--keep", "3",
+                "--ignore-eos", "--context-shift", "--json")
+        found = self.good_json(*args)
+        self.assertEqual((found["stop"], len(found["tokens"])), ("limit", 70))
+        self.assertGreaterEqual(found["n_shifts"], 3)
+        self.assertEqual(self.good_json(*args, "--device", "cpu:0,cpu:1", "-sm", "tensor")["tokens"], found["tokens"])
+        self.assertNotEqual(self.good_json(*args, "--keep", "-1")["tokens"], found["tokens"])
+        self.assertEqual(self.good_json(*args, "--no-context-shift")["stop"], "context_full")
+        self.assertEqual(self.good_json(*args, "-n", "-2")["stop"], "context_full")
+
+    def test_a_prompt_cache_spares_what_prompts_have_in_common(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "cache"
+            def ask(prompt, *flags, model=LLAMA):
+                found = self.good_json("run", "-m", model, "-p", prompt, "-no-cnv", *self.GREEDY, "-n", "6", "--ignore-eos", "--json",
+                                       *flags)
+                return found["tokens"], found["timings"]["cache_n"]
+            cache = ("--prompt-cache", file)
+            first = "once upon a time"
+            plain, n_first = ask(first)[0], len(self.good_json("run", "-m", LLAMA, "-p", first, "-no-cnv", "-n", "0", "--json")
+                                                ["prompt_tokens"])
+            self.assertEqual(ask(first, *cache, "--prompt-cache-ro"), (plain, 0))
+            self.assertFalse(file.exists())
+            self.assertEqual(ask(first, *cache), (plain, 0))
+            saved = file.read_bytes()
+            self.assertEqual(ask(first, *cache), (plain, n_first - 1))  # the last one is read for its logits
+            self.assertEqual(file.read_bytes(), saved)
+            longer = first + ", far away"
+            self.assertEqual(ask(longer, *cache, "--prompt-cache-ro"), (ask(longer)[0], n_first))
+            self.assertEqual(file.read_bytes(), saved)
+            # Saved under one placement, used under another.
+            self.assertEqual(ask(longer, *cache, "--cuts", "2"), (ask(longer, "--cuts", "2")[0], n_first))
+            self.assertGreater(len(file.read_bytes()), len(saved))
+            other = ("--device", "cpu:0,cpu:1", "-sm", "tensor")
+            self.assertGreater(ask(longer, *cache, *other)[1], n_first)
+            before = len(file.read_bytes())
+            ask(longer, *cache, "--prompt-cache-all")
+            self.assertGreater(len(file.read_bytes()), before)
+            good = file.read_bytes()
+            command = ("run", "-p", first, *cache)
+            self.bad(1, "--prompt-cache.*another model", *command, "-m", GEMMA)
+            self.bad(1, "keys as f16.*--cache-type-k", *command, "-m", LLAMA, "-ctk", "f32")
+            file.write_bytes(good[:-8])
+            self.bad(1, "cut short", *command, "-m", LLAMA)
+            file.write_bytes(b"something else that is long enough to have had a header of sixty-four bytes")
+            self.bad(1, "no saved state", *command, "-m", LLAMA)
+            self.assertTrue(file.read_bytes().startswith(b"something else"))
+            self.assertEqual(os.listdir(folder), ["cache"])
+            self.bad(2, "needs --prompt-cache", "run", "-m", LLAMA, "-p", "x", "--prompt-cache-all")
+            self.bad(2, "use one", "run", "-m", LLAMA, "-p", "x", *cache, "--prompt-cache-all", "--prompt-cache-ro")
+
+    def test_a_terminal_shows_how_far_a_long_prompt_is(self):
+        def messages(prompt):
+            ours, theirs = pty.openpty()
+            with os.fdopen(ours, "rb", buffering=0) as terminal:
+                with os.fdopen(theirs, "wb", buffering=0) as stderr:
+                    subprocess.run([PROGRAM, "run", "-m", LLAMA, "-p", prompt, "-no-cnv", "-n", "1", "-ub", "16"], stderr=stderr,
+                                   stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True, timeout=TIMEOUT_S)
+                seen = b""
+                while b"kernels" not in seen:  # the last line
+                    seen += terminal.read(1 << 16)
+            return seen
+        self.assertRegex(messages("word " * 20), rb"\rreading the prompt \[#+\.+\] +\d+ %(?s:.)*\r\x1b\[K(?s:.)*ended by")
+        self.assertNotIn(b"reading the prompt", messages("word"))
+
     def test_familiar_flags_are_explained(self):
         done = run("run", "-m", LLAMA, "-p", "x", "-n", "1", "-no-cnv", "-sm", "row", "-ngl", "99")
         self.assertEqual(done.returncode, 0)
@@ -484,6 +551,14 @@ class Chat(CliTest):
         done = run("chat", "-m", LLAMA, *self.ARGS, "-c", "32", stdin=b"a long message that does not fit\n")
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"raise --ctx-size", done.stderr)
+
+
+    def test_a_conversation_outgrows_the_context_where_shifts_are_allowed(self):
+        done = run("chat", "-m", LLAMA, *self.ARGS, "-c", "96", "--context-shift", "--keep", "4", stdin=b"hello\n" * 5)
+        message = done.stderr.decode()
+        self.assertEqual(done.returncode, 0, message)
+        self.assertEqual(message.count("ended by: limit"), 5)
+        self.assertRegex(message, r"the conversation has \d+ tokens; \d+ behind the first \d are left out")
 
 
 class Perplexity(CliTest):

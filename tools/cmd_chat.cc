@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "commands.h"
 #include "common.h"
@@ -77,6 +78,7 @@ class Chat {
  private:
   void begin() {
     conversation_.clear();
+    n_first_ = 0;
     if (flags_.given("system-prompt")) {
       conversation_.add("system", flags_.get_string("system-prompt"));
     }
@@ -84,13 +86,18 @@ class Chat {
 
   Status answer(const std::string& question) {
     conversation_.add("user", question);
-    ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
-                     conversation_.encode(chat_template_, context_.model().tokenizer()));
+    ASSIGN_OR_RETURN(std::vector<int32_t> prompt, conversation_.encode(chat_template_, context_.model().tokenizer()));
+    GenerateOptions options = options_;
+    if (options.context_shift) {
+      prompt = shift_into_context(std::move(prompt), options);
+    }
     const InterruptGuard guard;
     Status printed;
-    const GenerateHooks hooks{[&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; },
-                              &guard.interrupted()};
-    ASSIGN_OR_RETURN(const Generation generation, session_.generate(prompt, options_, hooks));
+    GenerateHooks hooks;
+    hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
+    hooks.cancelled = &guard.interrupted();
+    hooks.on_progress = prompt_progress(context_.options().n_ubatch);
+    ASSIGN_OR_RETURN(const Generation generation, session_.generate(prompt, options, hooks));
     TRY(printed);
     TRY(print("\n"));
     conversation_.add("assistant", generation.text);
@@ -100,8 +107,35 @@ class Chat {
     return {};
   }
 
+  // A conversation that is longer than the context, shifted until it fits. To keep everything (--keep -1) means what
+  // the conversation began with.
+  std::vector<int32_t> shift_into_context(std::vector<int32_t> prompt, GenerateOptions& options) {
+    const Tokenizer& tokenizer = context_.model().tokenizer();
+    if (options.n_keep < 0) {
+      n_first_ = n_first_ > 0 ? n_first_ : static_cast<int64_t>(prompt.size());
+      options.n_keep = n_first_;
+    }
+    const size_t n_keep = kept_tokens(tokenizer, prompt, options.n_keep);
+    const size_t n_before = prompt.size();
+    while (std::cmp_greater_equal(prompt.size(), context_.options().n_ctx)) {
+      std::vector<int32_t> left = shift_tokens(prompt, n_keep);
+      if (left.size() == prompt.size()) {
+        break;  // generate() says what is too long
+      }
+      prompt = std::move(left);
+    }
+    if (prompt.size() < n_before) {
+      std::fputs(fmt::format("the conversation has {} tokens; {} behind the first {} are left out\n", n_before,
+                             n_before - prompt.size(), n_keep)
+                     .c_str(),
+                 stderr);
+    }
+    return prompt;
+  }
+
   const ParsedFlags& flags_;
   Context& context_;
+  int64_t n_first_ = 0;  // tokens of the conversation's first prompt; 0: there was none yet
   ChatTemplate chat_template_;
   GenerateOptions options_;
   Session session_;

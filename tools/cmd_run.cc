@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "common.h"
 #include "generation.h"
+#include "prompt_cache.h"
 #include "report.h"
 #include "runtime/context.h"
 #include "sampling_flags.h"
@@ -60,6 +61,7 @@ std::string report_json(const Model& model, const std::vector<int32_t>& prompt, 
                  {"stop", stop_reason_name(generation.stop)},
                  {"stop_word", generation.stop_word},
                  {"seed", generation.seed},
+                 {"n_shifts", generation.n_shifts},
                  {"generation_settings", Json::parse(sampler_options_json(options.sampler))},
                  {"timings", Json::parse(timings_json(generation.timings))},
                  {"load_ms", model.summary().load_ms},
@@ -77,7 +79,7 @@ Status check_run(const ParsedFlags& flags) {
   if (!flags.given("prompt") && !flags.given("file") && stdin_is_terminal()) {
     return {ErrorCode::kInvalidArgument, "no prompt; give --prompt TEXT or --file FILE, or use tessera chat"};
   }
-  return {};
+  return check_prompt_cache(flags);
 }
 
 Status cmd_run(const ParsedFlags& flags) {
@@ -103,9 +105,14 @@ Status cmd_run(const ParsedFlags& flags) {
   if (!json) {
     hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
   }
+  PromptCache cache(flags, *context, log, prompt);
+  TRY(cache.restore());
+  hooks.on_prompt = [&] { return cache.prompt_read(); };
+  hooks.on_progress = prompt_progress(options.context.n_ubatch);
   Session session(*context);
   ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generation_options, hooks));
   TRY(printed);
+  TRY(cache.finish(generation));
   if (json) {
     TRY(print(report_json(*model, prompt, generation_options, generation)));
   } else {

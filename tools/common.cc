@@ -6,42 +6,12 @@
 #include <utility>
 
 #include "base/files.h"
+#include "progress_bar.h"
 
 namespace tessera {
 namespace {
 
 constexpr uint64_t kInputBytesMax = uint64_t{1} << 30;
-constexpr int kBarWidth = 30;
-
-// One line that is drawn again whenever another percent is done.
-class ProgressBar {
- public:
-  explicit ProgressBar(bool shown) : shown_(shown) {}
-  ~ProgressBar() {
-    if (drawn_ >= 0) {
-      std::fputs("\r\033[K", stderr);
-    }
-  }
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-
-  void show(double fraction) {
-    const int percent = static_cast<int>(fraction * 100);
-    if (!shown_ || percent == drawn_) {
-      return;
-    }
-    drawn_ = percent;
-    const int filled = percent * kBarWidth / 100;
-    const std::string bar =
-        std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kBarWidth - filled), '.');
-    const std::string line = fmt::format("\rloading [{}] {:3} %", bar, percent);
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  }
-
- private:
-  bool shown_;
-  int drawn_ = -1;  // percent
-};
 
 int hex_value(char digit) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -79,7 +49,7 @@ ModelOptions model_options(const ParsedFlags& flags) {
 Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log) {
   std::shared_ptr<Model> model;
   {
-    ProgressBar bar(stderr_is_terminal());
+    ProgressBar bar("loading");
     ASSIGN_OR_RETURN(model, Model::load(options, log, [&](double fraction) {
                        bar.show(fraction);
                        return true;

@@ -15,7 +15,8 @@ constexpr FlagRow kRows[] = {
      .max = 1e9,
      .group = kSampling,
      .commands = kGenerate,
-     .help = "Most tokens to generate; -1 or -2: until the model ends or the context is full",
+     .help = "Most tokens to generate; -1: until the model ends or the context is full, -2: the same even with "
+             "--context-shift",
      .json_name = "n_predict"},
     {.name = "predict",
      .shorts = "-n --n-predict",

@@ -2,9 +2,11 @@
 
 #include <csignal>
 #include <fmt/format.h>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "progress_bar.h"
 #include "sampling_flags.h"
 
 namespace tessera {
@@ -36,6 +38,8 @@ Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& 
   GenerateOptions options;
   options.max_tokens = flags.get_int("predict");
   options.ignore_eos = flags.get_bool("ignore-eos");
+  options.context_shift = flags.get_bool("context-shift");
+  options.n_keep = flags.get_int("keep");
   for (const ParsedFlags::Use& use : flags.uses()) {
     if (use.row->name == "stop") {
       options.stop_words.push_back(use.text);
@@ -83,6 +87,16 @@ InterruptGuard::~InterruptGuard() {
 
 const std::atomic<bool>& InterruptGuard::interrupted() const {
   return g_interrupted;
+}
+
+std::function<void(int64_t n_given, int64_t n_prompt)> prompt_progress(int64_t n_ubatch) {
+  return [bar = std::make_shared<ProgressBar>("reading the prompt"), n_ubatch](int64_t n_given, int64_t n_prompt) {
+    if (n_given == n_prompt) {
+      bar->clear();
+    } else if (n_prompt > n_ubatch) {
+      bar->show(static_cast<double>(n_given) / static_cast<double>(n_prompt));
+    }
+  };
 }
 
 std::string stop_text(StopReason reason) {

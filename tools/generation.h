@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +50,9 @@ class InterruptGuard {
  private:
   struct sigaction before_ = {};
 };
+
+/// For GenerateHooks::on_progress: a bar while a prompt of more than n_ubatch tokens is read, on a terminal.
+std::function<void(int64_t n_given, int64_t n_prompt)> prompt_progress(int64_t n_ubatch);
 
 /// Why a generation ended, with the flag that decides it.
 std::string stop_text(StopReason reason);

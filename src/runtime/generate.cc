@@ -82,6 +82,19 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const RenderedPro
   return ids;
 }
 
+size_t kept_tokens(const Tokenizer& tokenizer, std::span<const int32_t> prompt, int64_t n_keep) {
+  const bool begins = tokenizer.add_bos() && !prompt.empty() && tokenizer.bos() == prompt[0];
+  const int64_t n = n_keep + (begins ? 1 : 0);
+  return n_keep < 0 || std::cmp_greater(n, prompt.size()) ? prompt.size() : static_cast<size_t>(n);
+}
+
+std::vector<int32_t> shift_tokens(std::span<const int32_t> tokens, size_t n_keep) {
+  std::vector<int32_t> left(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_keep));
+  const std::span<const int32_t> later = tokens.subspan(n_keep + (tokens.size() - n_keep) / 2);
+  left.insert(left.end(), later.begin(), later.end());
+  return left;
+}
+
 Result<Generation> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                      const GenerateHooks& hooks) {
   TRY(context_.model().text_status());
@@ -100,15 +113,19 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   const Clock::time_point start = Clock::now();
   TRY(keep_common(prompt));
   result.timings.cache_n = static_cast<int64_t>(held_.size());
-  ASSIGN_OR_RETURN(const bool complete, read_prompt(prompt, hooks));
+  ASSIGN_OR_RETURN(const bool complete, read(prompt, hooks));
   result.timings.prompt_n = static_cast<int64_t>(held_.size()) - result.timings.cache_n;
   result.timings.prompt_ms = ms_since(start);
+  if (complete && hooks.on_prompt) {
+    TRY(hooks.on_prompt());
+  }
 
   ASSIGN_OR_RETURN(Sampler sampler, make_sampler(tokenizer, options));
   sampler.accept(prompt);
   result.seed = sampler.seed();
   TextOutput output(tokenizer, options, hooks);
-  const Clock::time_point read = Clock::now();
+  const size_t n_keep = kept_tokens(tokenizer, prompt, options.n_keep);
+  const Clock::time_point prompt_end = Clock::now();
   result.stop = !complete ? StopReason::kCancelled : options.max_tokens == 0 ? StopReason::kLimit : StopReason::kNone;
   while (result.stop == StopReason::kNone) {
     ASSIGN_OR_RETURN(const int32_t id, choose(sampler));
@@ -122,18 +139,17 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
       result.stop = StopReason::kWord;
     } else if (std::cmp_equal(result.tokens.size(), options.max_tokens)) {
       result.stop = StopReason::kLimit;
-    } else if (std::cmp_greater_equal(held_.size(), n_ctx)) {
-      result.stop = StopReason::kContextFull;
-    } else if (is_cancelled(hooks)) {
-      result.stop = StopReason::kCancelled;
+    } else if (std::cmp_less(held_.size(), n_ctx)) {
+      ASSIGN_OR_RETURN(result.stop, append(id, hooks));
+    } else if (options.context_shift && options.max_tokens != kUntilFull) {
+      ASSIGN_OR_RETURN(result.stop, shift_and_append(id, n_keep, hooks));
+      result.n_shifts += result.stop == StopReason::kNone ? 1 : 0;
     } else {
-      const BatchToken next{id, seq_, true};
-      TRY(context_.decode({&next, 1}));
-      held_.push_back(id);
+      result.stop = StopReason::kContextFull;
     }
   }
   output.finish();
-  result.timings.predicted_ms = ms_since(read);
+  result.timings.predicted_ms = ms_since(prompt_end);
   result.timings.predicted_n = static_cast<int64_t>(result.tokens.size());
   result.stop_word = output.stop_word();
   result.text = output.take();
@@ -162,23 +178,59 @@ Status Session::keep_common(std::span<const int32_t> prompt) {
   return clear();  // a window has let go of what came before: read everything again
 }
 
-// Decodes what the sequence lacks of the prompt, in pieces of n_batch. False: cancelled on the way.
-Result<bool> Session::read_prompt(std::span<const int32_t> prompt, const GenerateHooks& hooks) {
+// Decodes what the sequence lacks of the tokens, in pieces of n_batch. False: cancelled on the way.
+Result<bool> Session::read(std::span<const int32_t> tokens, const GenerateHooks& hooks) {
   const auto n_batch = static_cast<size_t>(context_.options().n_batch);
-  while (held_.size() < prompt.size()) {
-    if (is_cancelled(hooks)) {
-      return false;
+  const DecodeProgress progress = [&](int64_t n_given) {
+    if (hooks.on_progress) {
+      hooks.on_progress(static_cast<int64_t>(held_.size()) + n_given, static_cast<int64_t>(tokens.size()));
     }
-    const auto piece = prompt.subspan(held_.size(), std::min(n_batch, prompt.size() - held_.size()));
+    return !is_cancelled(hooks);
+  };
+  while (held_.size() < tokens.size()) {
+    const auto piece = tokens.subspan(held_.size(), std::min(n_batch, tokens.size() - held_.size()));
     std::vector<BatchToken> batch;
     for (const int32_t id : piece) {
       batch.push_back({id, seq_, false});
     }
-    batch.back().wants_logits = held_.size() + piece.size() == prompt.size();
-    TRY(context_.decode(batch));
+    batch.back().wants_logits = held_.size() + piece.size() == tokens.size();
+    const Status status = context_.decode(batch, progress);
+    if (status.code() == ErrorCode::kCancelled && is_cancelled(hooks)) {
+      held_ = context_.tokens(seq_);
+      break;
+    }
+    TRY(status);
     held_.insert(held_.end(), piece.begin(), piece.end());
   }
-  return true;
+  if (hooks.on_progress) {
+    hooks.on_progress(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(tokens.size()));
+  }
+  return held_.size() == tokens.size();
+}
+
+// Decodes a token that was chosen. Why the generation ends, if it does.
+Result<StopReason> Session::append(int32_t id, const GenerateHooks& hooks) {
+  if (is_cancelled(hooks)) {
+    return StopReason::kCancelled;
+  }
+  const BatchToken next{id, seq_, true};
+  TRY(context_.decode({&next, 1}));
+  held_.push_back(id);
+  return StopReason::kNone;
+}
+
+// The same in a full context, which is shifted first.
+Result<StopReason> Session::shift_and_append(int32_t id, size_t n_keep, const GenerateHooks& hooks) {
+  std::vector<int32_t> left = shift_tokens(held_, n_keep);
+  if (left.size() == held_.size()) {
+    return StopReason::kContextFull;  // nothing to drop
+  }
+  left.push_back(id);
+  TRY(keep_common(left));
+  GenerateHooks silent;
+  silent.cancelled = hooks.cancelled;
+  ASSIGN_OR_RETURN(const bool complete, read(left, silent));
+  return complete ? StopReason::kNone : StopReason::kCancelled;
 }
 
 Result<int32_t> Session::choose(Sampler& sampler) {

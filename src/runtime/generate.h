@@ -3,6 +3,10 @@
 //
 // A Session remembers which tokens its sequence holds, so that a prompt that begins as the last one ended is not read
 // again: only what differs is decoded. One thread at a time per session; sessions of one context must take turns.
+//
+// A full context may be shifted: the tokens that remain move to other positions, so their keys and values are no longer
+// theirs, and all behind the kept ones are read again. What follows is therefore exactly what a context would give that
+// had been handed those tokens alone, under every placement.
 
 #include <atomic>
 #include <cstdint>
@@ -24,9 +28,22 @@ namespace tessera {
 /// model's metadata asks, but not a second begin token where the template has written one.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const RenderedPrompt& prompt);
 
+/// Tokens at the front of `prompt` that context shifts never drop: n_keep of them, and a begin token before these; all
+/// where n_keep is negative or more than there are.
+size_t kept_tokens(const Tokenizer& tokenizer, std::span<const int32_t> prompt, int64_t n_keep);
+
+/// A context shift: the tokens without the first half, rounded down, of those behind the first n_keep. REQUIRES:
+/// n_keep <= tokens.size().
+std::vector<int32_t> shift_tokens(std::span<const int32_t> tokens, size_t n_keep);
+
+/// As max_tokens: until the context is full, whether or not it could be shifted.
+inline constexpr int64_t kUntilFull = -2;
+
 struct GenerateOptions {
-  int64_t max_tokens = -1;  // negative: until the model ends or the context is full
-  bool ignore_eos = false;  // end-of-generation tokens are never chosen
+  int64_t max_tokens = -1;     // negative: until the model ends or the context is full
+  bool ignore_eos = false;     // end-of-generation tokens are never chosen
+  bool context_shift = false;  // a full context is shifted and goes on, unless max_tokens is kUntilFull
+  int64_t n_keep = 0;          // of kept_tokens()
   std::vector<std::string> stop_words;
   SamplerOptions sampler;
 };
@@ -45,6 +62,7 @@ struct Generation {
   StopReason stop = StopReason::kNone;
   std::string stop_word;  // kWord: which
   uint64_t seed = 0;      // of the sampler
+  int64_t n_shifts = 0;   // times that the context was shifted
   GenerateTimings timings;
 };
 
@@ -52,14 +70,20 @@ struct Generation {
 struct GenerateHooks {
   /// Receives the text in pieces, whole UTF-8 characters each. Called from the thread that generates. May be empty.
   std::function<void(std::string_view text)> on_text;
-  /// Once true, the generation ends with kCancelled: between two decodes. May be null.
+  /// Once true, the generation ends with kCancelled: between two micro-batches. May be null.
   const std::atomic<bool>* cancelled = nullptr;
+  /// Hears how many of the prompt's tokens were given to the devices: before each micro-batch, from the model's loop
+  /// thread, and with equal numbers at the end. May be empty.
+  std::function<void(int64_t n_given, int64_t n_prompt)> on_progress = {};
+  /// Called once the sequence holds the whole prompt and nothing else; an error ends the generation. May be empty.
+  std::function<Status()> on_prompt = {};
 };
 
 class Session {
  public:
-  /// The sequence must not be used by others. REQUIRES: 0 <= seq < the context's n_seq_max; context outlives this.
-  explicit Session(Context& context, int32_t seq = 0) : context_(context), seq_(seq) {}
+  /// Begins with what the sequence holds, which must not be used by others. REQUIRES: 0 <= seq < the context's
+  /// n_seq_max; context outlives this.
+  explicit Session(Context& context, int32_t seq = 0) : context_(context), seq_(seq), held_(context.tokens(seq)) {}
 
   /// Generates after prompt. Result: also what a cancelled generation has brought so far.
   /// Errors: kInvalidArgument (empty prompt, token outside the vocabulary); kCacheFull when the prompt leaves no
@@ -77,7 +101,9 @@ class Session {
 
  private:
   Status keep_common(std::span<const int32_t> prompt);
-  Result<bool> read_prompt(std::span<const int32_t> prompt, const GenerateHooks& hooks);
+  Result<bool> read(std::span<const int32_t> tokens, const GenerateHooks& hooks);
+  Result<StopReason> append(int32_t id, const GenerateHooks& hooks);
+  Result<StopReason> shift_and_append(int32_t id, size_t n_keep, const GenerateHooks& hooks);
   Result<int32_t> choose(Sampler& sampler);
 
   Context& context_;

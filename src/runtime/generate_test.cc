@@ -2,6 +2,7 @@
 
 #include "runtime/generate.h"
 
+#include <algorithm>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
@@ -250,6 +252,110 @@ TEST(Generate, EndsBeforeAStopWord) {
   EXPECT_EQ(g.stop_word, options.stop_words[0]);
   EXPECT_EQ(g.text, whole.substr(0, at));
   EXPECT_EQ(streamed, g.text);
+}
+
+TEST(Generate, ALongPromptTellsHowFarItIsAndStopsBetweenMicroBatches) {
+  const Loaded l = open("tiny-llama", 256, 128);  // micro-batches of 32
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 200; ++i) {
+    prompt.push_back(1 + i % 90);
+  }
+  std::atomic<bool> cancelled = false;
+  std::vector<int64_t> seen;
+  GenerateHooks hooks;
+  hooks.cancelled = &cancelled;
+  hooks.on_progress = [&](int64_t n_given, int64_t n_prompt) {
+    EXPECT_EQ(n_prompt, 200);
+    seen.push_back(n_given);
+    cancelled = n_given == 64;
+  };
+  Session session(*l.context);
+  const Generation stopped = must(session.generate(prompt, greedy(4), hooks));
+  EXPECT_EQ(stopped.stop, StopReason::kCancelled);
+  EXPECT_THAT(seen, ElementsAre(0, 32, 64, 200));
+  EXPECT_EQ(session.tokens().size(), 64U);
+  seen.clear();
+  cancelled = false;
+  hooks.on_progress = [&](int64_t n_given, int64_t) { seen.push_back(n_given); };
+  std::vector<int32_t> at_prompt;
+  hooks.on_prompt = [&]() -> Status {
+    at_prompt = l.context->tokens(0);
+    return {};
+  };
+  const Generation whole = must(session.generate(prompt, greedy(4), hooks));
+  EXPECT_EQ(whole.timings.cache_n, 64);
+  EXPECT_THAT(seen, ElementsAre(64, 96, 128, 160, 192, 200));
+  EXPECT_EQ(at_prompt, prompt);
+  ASSERT_TRUE(session.clear().ok());
+  EXPECT_EQ(must(session.generate(prompt, greedy(4))).tokens, whole.tokens);
+  hooks.on_prompt = [] { return Status(ErrorCode::kIo, "no room"); };
+  EXPECT_EQ(session.generate(prompt, greedy(4), hooks).status().code(), ErrorCode::kIo);
+}
+
+TEST(Generate, KeptTokensAndShifts) {
+  const Loaded l = open("tiny-gemma3");
+  const Tokenizer& tokenizer = l.model->tokenizer();
+  ASSERT_TRUE(tokenizer.add_bos());
+  const std::vector<int32_t> prompt = {*tokenizer.bos(), 5, 6, 7};
+  EXPECT_EQ(kept_tokens(tokenizer, prompt, 0), 1U);
+  EXPECT_EQ(kept_tokens(tokenizer, prompt, 2), 3U);
+  EXPECT_EQ(kept_tokens(tokenizer, prompt, 9), 4U);
+  EXPECT_EQ(kept_tokens(tokenizer, prompt, -1), 4U);
+  EXPECT_EQ(kept_tokens(tokenizer, std::span(prompt).subspan(1), 2), 2U);
+  EXPECT_THAT(shift_tokens(std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7}, 2), ElementsAre(1, 2, 5, 6, 7));
+  EXPECT_THAT(shift_tokens(std::vector<int32_t>{1, 2, 3}, 2), ElementsAre(1, 2, 3));
+  EXPECT_THAT(shift_tokens(std::vector<int32_t>{1, 2}, 2), ElementsAre(1, 2));
+}
+
+// The best token that is none of the model's ends, once the context has read these tokens and nothing else.
+int32_t best_after(const Loaded& l, const std::vector<int32_t>& tokens) {
+  EXPECT_TRUE(l.context->clear().ok());
+  std::vector<BatchToken> batch;
+  for (const int32_t id : tokens) {
+    batch.push_back({id, 0, false});
+  }
+  batch.back().wants_logits = true;
+  EXPECT_TRUE(l.context->decode(batch).ok());
+  const auto row = l.context->logits(0);
+  int32_t best = kNoToken;
+  for (int32_t id = 0; id < static_cast<int32_t>(row.size()); ++id) {
+    const bool better = best == kNoToken || row[static_cast<size_t>(id)] > row[static_cast<size_t>(best)];
+    best = better && !l.model->tokenizer().is_end_of_generation(id) ? id : best;
+  }
+  return best;
+}
+
+// Token by token what one would get who handed each shifted context to a new one, with full attention and windows.
+TEST(Generate, AFullContextIsShiftedAndGoesOnExactly) {
+  for (const std::string name : {"tiny-llama", "tiny-gemma3"}) {
+    constexpr size_t kCtx = 40;
+    const Loaded l = open(name, kCtx);
+    const std::vector<int32_t> prompt = {9, 11, 12, 13, 14, 15};
+    GenerateOptions options = greedy(90);
+    options.context_shift = true;
+    options.n_keep = 3;
+    Session session(*l.context);
+    const Generation shifted = must(session.generate(prompt, options));
+    EXPECT_EQ(shifted.stop, StopReason::kLimit);
+    EXPECT_GE(shifted.n_shifts, 3);
+
+    const Loaded other = open(name, kCtx);
+    std::vector<int32_t> sequence = prompt;
+    for (const int32_t id : shifted.tokens) {
+      ASSERT_EQ(id, best_after(other, sequence)) << name << " after " << sequence.size() << " tokens";
+      if (sequence.size() == kCtx) {
+        sequence = shift_tokens(sequence, 3);
+      }
+      sequence.push_back(id);
+    }
+    options.max_tokens = kUntilFull;
+    ASSERT_TRUE(session.clear().ok());
+    EXPECT_EQ(must(session.generate(prompt, options)).stop, StopReason::kContextFull);
+    options.max_tokens = 90;
+    options.n_keep = -1;  // the whole prompt
+    EXPECT_EQ(must(session.generate(prompt, options)).stop, StopReason::kLimit);
+    EXPECT_TRUE(std::ranges::equal(std::span(session.tokens()).first(prompt.size()), prompt));
+  }
 }
 
 TEST(Generate, ACallerMayCancel) {
