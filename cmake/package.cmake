@@ -51,3 +51,25 @@ install(FILES ${package_library} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS tessera RUNTIME)
+
+# The manual page and the completions say what the flag table says: the program itself writes them.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(pages ${CMAKE_BINARY_DIR}/pages)
+  # page(file, folder below the prefix, flags of `tessera help`)
+  function(tessera_page file folder)
+    list(JOIN ARGN " " flags)
+    add_custom_command(OUTPUT ${pages}/${file}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
+      COMMAND sh -c "'$<TARGET_FILE:tessera>' help ${flags} >'${pages}/${file}.partial'"
+      COMMAND ${CMAKE_COMMAND} -E rename ${pages}/${file}.partial ${pages}/${file}
+      DEPENDS tessera
+      VERBATIM)
+    install(FILES ${pages}/${file} DESTINATION ${folder})
+    set(page_files ${page_files} ${pages}/${file} PARENT_SCOPE)
+  endfunction()
+  tessera_page(tessera.1 ${CMAKE_INSTALL_MANDIR}/man1 --man)
+  tessera_page(tessera ${CMAKE_INSTALL_DATADIR}/bash-completion/completions --completion bash)
+  tessera_page(_tessera ${CMAKE_INSTALL_DATADIR}/zsh/site-functions --completion zsh)
+  tessera_page(tessera.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d --completion fish)
+  add_custom_target(tessera_pages ALL DEPENDS ${page_files})
+endif()

@@ -53,7 +53,8 @@ std::vector<std::string> positive(const FlagRow& row) {
   return all;
 }
 
-// zsh reads bash's scripts through bashcompinit.
+// zsh reads bash's scripts through bashcompinit: sourced, or as a file _tessera in its function path, which is run in
+// place of the first completion and therefore has to make that one too.
 std::string bash_script(const FlagTable& table, bool for_zsh) {
   std::string flags;
   std::string choices;
@@ -91,9 +92,12 @@ std::string bash_script(const FlagTable& table, bool for_zsh) {
       "       else COMPREPLY=($(compgen -f -- \"$current\")); fi ;;\n"
       "  esac\n"
       "}}\n"
-      "complete -o filenames -F _{1}_complete {1}\n",
-      for_zsh ? "autoload -U +X bashcompinit && bashcompinit\n" : "", table.program, all_commands(table), choices,
-      flags);
+      "complete -o filenames -F _{1}_complete {1}\n{5}",
+      for_zsh ? fmt::format("#compdef {}\nautoload -U +X bashcompinit && bashcompinit\n", table.program) : "",
+      table.program, all_commands(table), choices, flags,
+      for_zsh ? fmt::format("[ \"${{funcstack[1]}}\" != _{0} ] || _bash_complete -o filenames -F _{0}_complete\n",
+                            table.program)
+              : "");
 }
 
 std::string fish_script(const FlagTable& table) {

@@ -49,6 +49,13 @@ def main():
     headers = sorted(path.name for path in (prefix / "include").rglob("*") if path.is_file())
     expect(headers == ["tessera.h", "tessera.hpp"], f"the program runs, and the headers are {headers}")
 
+    pages = {"share/man/man1/tessera.1": ["--man"], "share/bash-completion/completions/tessera": ["--completion", "bash"],
+             "share/zsh/site-functions/_tessera": ["--completion", "zsh"],
+             "share/fish/vendor_completions.d/tessera.fish": ["--completion", "fish"]}
+    for page, flags_of_page in pages.items():
+        expect((prefix / page).read_text(encoding="utf-8") == run(prefix / "bin" / "tessera", "help", *flags_of_page),
+               f"{page} is what the program says")
+
     # C alone, with CMake.
     env = {**os.environ, "CFLAGS": " ".join(flags), "CMAKE_PREFIX_PATH": str(prefix)}
     run(cmake, "-S", HERE / "scratch", "-B", work / "scratch", "-G", "Ninja", f"-DCMAKE_C_COMPILER={cc}",
