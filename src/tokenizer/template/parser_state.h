@@ -1,16 +1,24 @@
 #pragma once
-// The token cursor that the statement parser (parser.cc) and the expression parser (parse_expression.cc) share.
+// The token cursor that the statement parser (parser.cc) and the expression parser (parse_expression.cc,
+// parse_postfix.cc) share.
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tokenizer/template/ast.h"
 #include "tokenizer/template/lexer.h"
 
 namespace tessera::jinja {
+
+/// A constant text as an expression's value.
+inline Value constant_text(std::string text) {
+  return {Kind::kString, std::make_shared<TextObject>(Text(std::move(text), false))};
+}
 
 class ParserState {
  public:
