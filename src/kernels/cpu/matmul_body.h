@@ -56,18 +56,27 @@ template <class Weights>
 void rows_by_slabs(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
                    int64_t y_stride, int64_t n_rows) {
   using Unpacked = SlabOf<Weights>;
-  Slab slab;
-  int group = 0;
-  for (int64_t row = 0; row < n_rows; row += kGroupRows, ++group) {
+  Slab slabs[kSlabGroups];
+  const auto product = [&]<int kGroups>(int64_t row) {
+    const int64_t last_rows = std::min(kGroupRows, n_rows - row - (kGroups - 1) * kGroupRows);
     for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
       const int64_t n = std::min(kSlabBlocks, n_blocks - b);
-      fill_slab(weights.group(group), b, n, slab);
+      for (int g = 0; g < kGroups; ++g) {
+        fill_slab(weights.group(static_cast<int>(row / kGroupRows) + g), b, n, slabs[g]);
+      }
       for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
-        run_tile<Unpacked, kSlabTokens, 1>(Unpacked(slab), n, x.from(t, b),
-                                           std::min<int64_t>(kSlabTokens, n_tokens - t), b == 0, y + t * y_stride + row,
-                                           y_stride, std::min(kGroupRows, n_rows - row));
+        run_tile<Unpacked, kSlabTokens, kGroups>(Unpacked(slabs[0]), n, x.from(t, b),
+                                                 std::min<int64_t>(kSlabTokens, n_tokens - t), b == 0,
+                                                 y + t * y_stride + row, y_stride, last_rows);
       }
     }
+  };
+  int64_t row = 0;
+  for (; row + (kSlabGroups - 1) * kGroupRows < n_rows; row += kSlabGroups * kGroupRows) {
+    product.template operator()<kSlabGroups>(row);
+  }
+  for (; row < n_rows; row += kGroupRows) {
+    product.template operator()<1>(row);
   }
 }
 

@@ -24,6 +24,7 @@ class CodedWeights {
  public:
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfMins = false;
+  static constexpr bool kConverts = false;
   /// IQ1_M too: its weights times its scales would need more than 8 bits.
   static constexpr bool kHalves = kDType == DType::kIQ2_XS || kDType == DType::kIQ2_S || kDType == DType::kIQ1_M;
   static constexpr bool kSevenBits =
@@ -56,8 +57,8 @@ struct CodedUnit {
   [[nodiscard]] I32x16 double_word(int i) const { return word(i) | shift_left<16>(word(i + 1)); }
 
   void set_line(int b, int j, Bytes weights) const { store_bytes(slab.lines[block + b] + j * kLineBytes, weights); }
-  void set_scale(int b, F32x16 scale) const { store(slab.scale[block + b], scale); }
-  void set_second(int b, F32x16 scale) const { store(slab.second[block + b], scale); }
+  void set_scale(int b, F32x16 scale) const { slab.set_scale(block + b, 0, scale); }
+  void set_second(int b, F32x16 scale) const { slab.set_scale(block + b, 1, scale); }
 };
 
 /// Calls f.operator()<0>() ... <n - 1>().

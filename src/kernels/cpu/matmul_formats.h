@@ -30,15 +30,17 @@
 // Growth over GGUF: 0 for blocks of 32 and Q2_K, 2.8 % for Q4_K, 2.3 % for Q5_K, 1 % for Q6_K, 5.5 % for Q3_K, 2.9 %
 // for IQ4_XS, below 64 bytes a group for coded formats.
 //
-// ARITHMETIC. The result of a row and a token starts at 0; blocks follow in ascending order. x has q, d, m, c_first of
-// ops/quantize.h. Integer sums are exact; every float operation is one IEEE operation; fma is fused:
-//   kOffset, kExponents, kSuper  i = sum w q;  y = fma(float(i), s * d, y), s = dw, 2^(e - 128), dw * scale
-//   kMin          i = sum w q;                 y = fma(float(i), dw * d, y); y = fma(mw, m, y)
+// ARITHMETIC. The result of a row and a token starts at 0; blocks follow in ascending order. x has q, d, m, m_first of
+// ops/quantize.h. Integer sums are exact; every float operation is one IEEE operation; fma is fused. A sum i scaled by
+// s, i x s below, is fma(1.5 * 2^23 + i, s, -(1.5 * 2^23 * s)): float(i) * s rounded once, as s has few bits (a sum
+// that starts at the bits of 1.5 * 2^23 is that float without a conversion); for kExponents float(i) * s.
+//   kOffset, kExponents, kSuper  i = sum w q;  y = fma(i x s, d, y), s = dw, 2^(e - 128), dw * scale
+//   kMin          i = sum w q;                 y = fma(i x dw, d, y); y = fma(mw, m, y)
 //   kSuperMin     the same with dw = dw * scale, mw = -(dmin * min)
-//   kSuperHalves, kFloatHalves  per half of 16: i = sum w q; y = fma(float(i), s * d, y), s = dw * scale, half's scale
-//   kFolded       w = (code - 4) * (32 - scale), i = sum w q over both halves; y = fma(float(i), -dw * d, y)
-//   kFoldedMin    w = code * scale, i as before; y = fma(float(i), dw * d, y); y = fma(-(dmin * min_second), m, y);
-//                 y = fma((dmin * (min_first - min_second)) / 128, d * float(c_first), y)
+//   kSuperHalves, kFloatHalves  per half of 16: i = sum w q; y = fma(i x s, d, y), s = dw * scale, half's scale
+//   kFolded       w = (code - 4) * (32 - scale), i = sum w q over both halves; y = fma(i x -dw, d, y)
+//   kFoldedMin    w = code * scale, i as before; y = fma(i x dw, d, y); y = fma(-(dmin * min_second), m, y);
+//                 y = fma(dmin * (min_second - min_first), m_first, y)
 //   kCoded        as kOffset or kSuperHalves with the weights and scales of matmul_coded.h
 // Nothing depends on how many tokens, panels, groups or threads there are.
 

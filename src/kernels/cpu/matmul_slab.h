@@ -9,18 +9,23 @@
 
 namespace tessera::TESSERA_ISA {
 
-inline constexpr int64_t kSlabBlocks = 24;  // a multiple of 8; with 12 tokens' activations about 32 KiB
+inline constexpr int64_t kSlabBlocks = 24;  // a multiple of 8; two slabs with 6 tokens' activations: 45 KiB
 
 /// Some blocks of a group, one byte per quant.
 struct Slab {
   alignas(64) std::byte lines[kSlabBlocks][kBlockLines * kLineBytes];
-  float scale[kSlabBlocks][kGroupRows];
-  float second[kSlabBlocks][kGroupRows];  // minimum (of the second half), or scale of the second half
-  float third[kSlabBlocks][kGroupRows];   // difference of the halves' minima, as PackedWeights::min_difference()
+  /// As PackedWeights has them: scale, start; then scale and start of the second half, or min and min_difference.
+  float heads[kSlabBlocks][4][kGroupRows];
+
+  void set_scale(int64_t b, int half, F32x16 scale) {
+    store(heads[b][2 * half], scale);
+    store(heads[b][2 * half + 1], scale * splat(-kSumStartValue));
+  }
 };
 
 /// Parameters are only what differs in a tile, so that formats share slab tiles.
-template <int kSlabBits, int kSlabQuantOffset, bool kSlabHasMin, bool kSlabHalfMins, bool kSlabHalves>
+template <int kSlabBits, int kSlabQuantOffset, bool kSlabHasMin, bool kSlabHalfMins, bool kSlabHalves,
+          bool kSlabConverts>
 class SlabWeights {
  public:
   static constexpr int kBits = kSlabBits;
@@ -28,9 +33,12 @@ class SlabWeights {
   static constexpr bool kHasMin = kSlabHasMin;
   static constexpr bool kHalfMins = kSlabHalfMins;
   static constexpr bool kHalves = kSlabHalves;
+  static constexpr bool kConverts = kSlabConverts;
+  static constexpr bool kJoint = true;
 
+  /// slab: of the first group; those of further groups follow.
   explicit SlabWeights(const Slab& slab) : slab_(&slab) {}
-  [[nodiscard]] SlabWeights group(int) const { return *this; }
+  [[nodiscard]] SlabWeights group(int i) const { return SlabWeights(slab_[i]); }
   template <int kGroups>
   void enter(int64_t b) {
     b_ = b;
@@ -39,9 +47,10 @@ class SlabWeights {
   [[nodiscard]] Bytes line() const {
     return load_bytes(slab_->lines[b_] + j * kLineBytes);
   }
-  [[nodiscard]] F32x16 scale(int half) const { return load(half == 0 ? slab_->scale[b_] : slab_->second[b_]); }
-  [[nodiscard]] F32x16 min() const { return load(slab_->second[b_]); }
-  [[nodiscard]] F32x16 min_difference() const { return load(slab_->third[b_]); }
+  [[nodiscard]] F32x16 scale(int half) const { return load(slab_->heads[b_][2 * half]); }
+  [[nodiscard]] F32x16 start(int half) const { return load(slab_->heads[b_][2 * half + 1]); }
+  [[nodiscard]] F32x16 min() const { return load(slab_->heads[b_][2]); }
+  [[nodiscard]] F32x16 min_difference() const { return load(slab_->heads[b_][3]); }
 
  private:
   const Slab* slab_;
@@ -64,8 +73,8 @@ constexpr int slab_bits() {
   return slab_offset<Weights>() == 128 ? 8 : slab_offset<Weights>() == 64 ? 7 : slab_offset<Weights>() == 32 ? 6 : 5;
 }
 template <class Weights>
-using SlabOf =
-    SlabWeights<slab_bits<Weights>(), slab_offset<Weights>(), Weights::kHasMin, Weights::kHalfMins, Weights::kHalves>;
+using SlabOf = SlabWeights<slab_bits<Weights>(), slab_offset<Weights>(), Weights::kHasMin, Weights::kHalfMins,
+                           Weights::kHalves, Weights::kConverts>;
 
 /// Unpacks blocks [begin, begin + n) of a group, n <= kSlabBlocks.
 template <PackedFormat kFormat>
@@ -79,14 +88,14 @@ void fill_slab(PackedWeights<kFormat> weights, int64_t begin, int64_t n, Slab& s
                    kAdd == 0 ? weights.template line<j>() : add_bytes(weights.template line<j>(), kAdd)),
        ...);
     }(std::make_integer_sequence<int, kBlockLines>());
-    store(slab.scale[b], weights.scale(0));
+    slab.set_scale(b, 0, weights.scale(0));
     if constexpr (Weights::kHasMin) {
-      store(slab.second[b], weights.min());
+      store(slab.heads[b][2], weights.min());
     } else if constexpr (Weights::kHalves) {
-      store(slab.second[b], weights.scale(1));
+      slab.set_scale(b, 1, weights.scale(1));
     }
     if constexpr (Weights::kHalfMins) {
-      store(slab.third[b], weights.min_difference());
+      store(slab.heads[b][3], weights.min_difference());
     }
   }
 }

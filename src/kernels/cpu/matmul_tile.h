@@ -29,19 +29,79 @@ struct Activations {
   [[nodiscard]] Activations from(int64_t t, int64_t b) const { return {quants(t, b), &scale(t, b), row_bytes}; }
 };
 
+/// Adds part p of block b, which the groups have entered, to the results of kGroups groups and kTokens tokens; a part
+/// is the whole block or, where halves have scales of their own, one of them. Groups share each word of activations.
+template <int p, int kGroups, int kTokens, class Weights>
+[[gnu::always_inline]] inline void add_part(const Weights* groups, const Activations& x, int64_t b,
+                                            F32x16 (*result)[kTokens]) {
+  constexpr int kPartLines = static_cast<int>(kBlockLines) / (Weights::kHalves ? 2 : 1);
+  using Sum = LineSum<Weights::kBits, kTokens>;
+  constexpr bool kCorrect = !Weights::kHasMin && !Sum::kRemovesOffset;
+  constexpr int kShift = kCorrect ? std::countr_zero(128U / static_cast<unsigned>(Weights::kOffset)) : 0;
+  Sum sum[kGroups][kTokens];
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    const Q8Scale& s = x.scale(t, b);
+    const int32_t c = !Weights::kHalves ? s.c : p == 0 ? s.c_first : s.c_second;
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      sum[g][t].start(!kCorrect ? kSumStart : kShift == 0 ? c : ((c - kSumStart) >> kShift) + kSumStart);
+    }
+  }
+  [&]<int... j>(std::integer_sequence<int, j...>) {
+    const auto step = [&]<int index>() {
+      constexpr int kLine = p * kPartLines + index;
+      Bytes line[kGroups];
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) {
+        line[g] = groups[g].template line<kLine>();
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < kTokens; ++t) {
+        const Word word = load_word(x.quants(t, b) + 4 * kLine);
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) {
+          sum[g][t].template add<index>(line[g], word);
+        }
+      }
+    };
+    (step.template operator()<j>(), ...);
+  }(std::make_integer_sequence<int, kPartLines>());
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
+    const F32x16 scale = groups[g].scale(p);
+    const F32x16 start = groups[g].start(p);
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) {
+      const F32x16 scaled = Weights::kConverts ? (sum[g][t].finish() - splat(kSumStartValue)) * scale
+                                               : fma(sum[g][t].finish(), scale, start);
+      result[g][t] = fma(scaled, splat(x.scale(t, b).d), result[g][t]);
+    }
+    if constexpr (Weights::kHasMin) {
+      const F32x16 min = groups[g].min();
+#pragma GCC unroll 16
+      for (int t = 0; t < kTokens; ++t) {
+        result[g][t] = fma(min, splat(x.scale(t, b).m), result[g][t]);
+      }
+    }
+    if constexpr (Weights::kHalfMins) {
+      const F32x16 difference = groups[g].min_difference();
+#pragma GCC unroll 16
+      for (int t = 0; t < kTokens; ++t) {
+        result[g][t] = fma(difference, splat(x.scale(t, b).m_first), result[g][t]);
+      }
+    }
+  }
+}
+
 /// Adds n_blocks blocks to the results of kGroups adjacent groups of rows and kTokens tokens.
 /// y: [kTokens, y_stride], 16 columns for each group; of the last group's, n_rows are written.
 /// first: results start at 0, else at what y holds.
 template <class Weights, int kTokens, int kGroups>
 void product_tile(Weights weights, int64_t n_blocks, const Activations& x, bool first, float* y, int64_t y_stride,
                   int64_t n_rows) {
-  constexpr int kParts = Weights::kHalves ? 2 : 1;
-  constexpr int kPartLines = static_cast<int>(kBlockLines) / kParts;
-  using Sum = LineSum<Weights::kBits, kTokens>;
-  constexpr bool kCorrect = !Weights::kHasMin && !Sum::kRemovesOffset;
-  constexpr int kShift = kCorrect ? std::countr_zero(128U / static_cast<unsigned>(Weights::kOffset)) : 0;
+  constexpr int kJointGroups = Weights::kJoint ? kGroups : 1;
   const auto rows_of = [&](int g) { return g == kGroups - 1 ? n_rows : kGroupRows; };
-
   auto groups = [&]<int... g>(std::integer_sequence<int, g...>) {
     return std::array<Weights, kGroups>{weights.group(g)...};
   }(std::make_integer_sequence<int, kGroups>());
@@ -57,51 +117,15 @@ void product_tile(Weights weights, int64_t n_blocks, const Activations& x, bool 
   }
   for (int64_t b = 0; b < n_blocks; ++b) {
 #pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) {
-      groups[g].template enter<kGroups>(b);
-      const auto part = [&]<int p>() {
-        Sum sum[kTokens];
-#pragma GCC unroll 16
-        for (int t = 0; t < kTokens; ++t) {
-          const Q8Scale& s = x.scale(t, b);
-          const int32_t c = !Weights::kHalves ? s.c : p == 0 ? s.c_first : s.c - s.c_first;
-          sum[t].start(kCorrect ? c >> kShift : 0);
-        }
-        [&]<int... j>(std::integer_sequence<int, j...>) {
-          const auto step = [&]<int index>() {
-            constexpr int kLine = p * kPartLines + index;
-            const Bytes line = groups[g].template line<kLine>();
-#pragma GCC unroll 16
-            for (int t = 0; t < kTokens; ++t) {
-              sum[t].template add<index>(line, x.quants(t, b) + 4 * kLine);
-            }
-          };
-          (step.template operator()<j>(), ...);
-        }(std::make_integer_sequence<int, kPartLines>());
-        const F32x16 scale = groups[g].scale(p);
-#pragma GCC unroll 16
-        for (int t = 0; t < kTokens; ++t) {
-          result[g][t] = fma(sum[t].finish(), scale * splat(x.scale(t, b).d), result[g][t]);
-        }
-        if constexpr (Weights::kHasMin) {
-          const F32x16 min = groups[g].min();
-#pragma GCC unroll 16
-          for (int t = 0; t < kTokens; ++t) {
-            result[g][t] = fma(min, splat(x.scale(t, b).m), result[g][t]);
-          }
-        }
-        if constexpr (Weights::kHalfMins) {
-          const F32x16 difference = groups[g].min_difference();
-#pragma GCC unroll 16
-          for (int t = 0; t < kTokens; ++t) {
-            const Q8Scale& s = x.scale(t, b);
-            result[g][t] = fma(difference, splat(s.d) * splat_converted(s.c_first), result[g][t]);
-          }
-        }
-      };
-      [&]<int... p>(std::integer_sequence<int, p...>) {
-        (part.template operator()<p>(), ...);
-      }(std::make_integer_sequence<int, kParts>());
+    for (int g = 0; g < kGroups; g += kJointGroups) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kJointGroups; ++i) {
+        groups[g + i].template enter<kGroups>(b);
+      }
+      add_part<0, kJointGroups, kTokens>(groups.data() + g, x, b, result + g);
+      if constexpr (Weights::kHalves) {
+        add_part<1, kJointGroups, kTokens>(groups.data() + g, x, b, result + g);
+      }
     }
   }
 #pragma GCC unroll 4

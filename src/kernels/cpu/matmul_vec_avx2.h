@@ -13,6 +13,7 @@ namespace tessera::TESSERA_ISA {
 inline constexpr int kDirectTokens = 3;
 inline constexpr int kDirectGroups = 2;
 inline constexpr int kLoneTokens = 3;
+inline constexpr int kSlabGroups = 1;
 #if defined(__AVXVNNI__)
 inline constexpr int kSlabTokens = 3;    // 3 x (2 integer + 2 float sums) of the 16 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
@@ -131,10 +132,13 @@ inline Bytes take_digits(Bytes& rest) {
   return {half(rest.lo), half(rest.hi)};
 }
 
-inline __m256i splat_word(const int8_t* x) {
+struct Word {
+  __m256i v;
+};
+inline Word load_word(const int8_t* x) {
   int32_t word = 0;
   std::memcpy(&word, x, sizeof(word));
-  return _mm256_set1_epi32(word);
+  return {_mm256_set1_epi32(word)};
 }
 
 #if defined(__AVXVNNI__)
@@ -145,12 +149,11 @@ struct LineSum {
 
   void start(int32_t first) { lo = hi = _mm256_set1_epi32(first); }
   template <int kIndex>
-  void add(Bytes w, const int8_t* x) {
-    const __m256i word = splat_word(x);
-    lo = _mm256_dpbusd_avx_epi32(lo, w.lo, word);
-    hi = _mm256_dpbusd_avx_epi32(hi, w.hi, word);
+  void add(Bytes w, const Word& x) {
+    lo = _mm256_dpbusd_avx_epi32(lo, w.lo, x.v);
+    hi = _mm256_dpbusd_avx_epi32(hi, w.hi, x.v);
   }
-  F32x16 finish() const { return {_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)}; }
+  F32x16 finish() const { return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)}; }
 };
 #else
 /// Pairs of products are summed in 16 bits for as many lines as cannot overflow (a pair is at most
@@ -167,15 +170,14 @@ struct LineSum {
   void start(int32_t first) { lo = hi = _mm256_set1_epi32(first); }
 
   template <int kIndex>
-  void add(Bytes w, const int8_t* x) {
-    const __m256i word = splat_word(x);
+  void add(Bytes w, const Word& x) {
     if constexpr (kBits == 8) {
-      lo = _mm256_add_epi32(lo, widen(signed_pairs(w.lo, word)));
-      hi = _mm256_add_epi32(hi, widen(signed_pairs(w.hi, word)));
+      lo = _mm256_add_epi32(lo, widen(signed_pairs(w.lo, x.v)));
+      hi = _mm256_add_epi32(hi, widen(signed_pairs(w.hi, x.v)));
       return;
     }
-    const __m256i pairs_lo = _mm256_maddubs_epi16(w.lo, word);
-    const __m256i pairs_hi = _mm256_maddubs_epi16(w.hi, word);
+    const __m256i pairs_lo = _mm256_maddubs_epi16(w.lo, x.v);
+    const __m256i pairs_hi = _mm256_maddubs_epi16(w.hi, x.v);
     if constexpr (kIndex % kNarrowLines == 0) {
       narrow_lo = pairs_lo;
       narrow_hi = pairs_hi;
@@ -189,7 +191,7 @@ struct LineSum {
     }
   }
 
-  F32x16 finish() const { return {_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)}; }
+  F32x16 finish() const { return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)}; }
 
  private:
   static __m256i widen(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
@@ -210,10 +212,6 @@ inline F32x16 load_small_floats(const std::byte* p) {
   const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   const __m256i moved = _mm256_slli_epi16(h, 7);
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(moved)), _mm256_cvtph_ps(_mm256_extracti128_si256(moved, 1))};
-}
-inline F32x16 splat_converted(int32_t x) {
-  const __m256 v = _mm256_cvtepi32_ps(_mm256_set1_epi32(x));
-  return {v, v};
 }
 
 }  // namespace tessera::TESSERA_ISA

@@ -13,7 +13,8 @@ namespace tessera::avx512 {
 inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 4;
 inline constexpr int kLoneTokens = 8;    // 8 integer and 8 float sums of the 32 registers
-inline constexpr int kSlabTokens = 12;   // 12 integer and 12 float sums of the 32 registers
+inline constexpr int kSlabGroups = 2;    // so that an activation, once loaded, serves two products
+inline constexpr int kSlabTokens = 6;    // 12 integer and 12 float sums of the 32 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
 inline constexpr int64_t kFloatRows = 8;
 inline constexpr int kFloatTileTokens = 2;
@@ -122,10 +123,13 @@ inline Bytes take_digits(Bytes& rest) {
   return {_mm512_ternarylogic_epi32(lower, _mm512_srli_epi16(even, 8), odd, 0xCA)};
 }
 
-inline __m512i splat_word(const int8_t* x) {
+struct Word {
+  __m512i v;
+};
+inline Word load_word(const int8_t* x) {
   int32_t word = 0;
   std::memcpy(&word, x, sizeof(word));
-  return _mm512_set1_epi32(word);
+  return {_mm512_set1_epi32(word)};
 }
 
 template <int kBits, int kTokens>
@@ -139,11 +143,11 @@ struct LineSum {
     odd = _mm512_setzero_si512();
   }
   template <int kIndex>
-  void add(Bytes w, const int8_t* x) {
+  void add(Bytes w, const Word& x) {
     __m512i& sum = kTwoChains && kIndex % 2 == 1 ? odd : even;
-    sum = _mm512_dpbusd_epi32(sum, w.v, splat_word(x));
+    sum = _mm512_dpbusd_epi32(sum, w.v, x.v);
   }
-  F32x16 finish() const { return {_mm512_cvtepi32_ps(kTwoChains ? _mm512_add_epi32(even, odd) : even)}; }
+  F32x16 finish() const { return {_mm512_castsi512_ps(kTwoChains ? _mm512_add_epi32(even, odd) : even)}; }
 };
 
 inline F32x16 load_u8(const std::byte* p) {
@@ -152,9 +156,6 @@ inline F32x16 load_u8(const std::byte* p) {
 inline F32x16 load_small_floats(const std::byte* p) {
   const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return {_mm512_cvtph_ps(_mm256_slli_epi16(h, 7))};
-}
-inline F32x16 splat_converted(int32_t x) {
-  return {_mm512_cvtepi32_ps(_mm512_set1_epi32(x))};
 }
 
 }  // namespace tessera::avx512

@@ -1,6 +1,7 @@
 #pragma once
 // matmul_vec.h in plain C++: the meaning of each operation. Include matmul_vec.h instead.
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +15,8 @@ inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 1;
 /// The same where one group is read at a time; at least kDirectTokens.
 inline constexpr int kLoneTokens = 4;
-/// Tokens that share weights unpacked into a slab.
+/// Groups of rows and tokens that share weights unpacked into slabs.
+inline constexpr int kSlabGroups = 1;
 inline constexpr int kSlabTokens = 8;
 
 /// The offset that quants of fewer than 8 bits get in a slab, where they have one.
@@ -148,11 +150,19 @@ inline Bytes take_digits(Bytes& rest) {
   return digits;
 }
 
+/// Four consecutive activations.
+struct Word {
+  int8_t v[4];
+};
+inline Word load_word(const int8_t* x) {
+  return {{x[0], x[1], x[2], x[3]}};
+}
+
 /// Sixteen row sums of up to 8 lines times int8 activations, exact. kBits bounds the bytes: < 2^kBits.
 /// kTokens: how many such sums the caller has in flight.
 template <int kBits, int kTokens>
 struct LineSum {
-  static constexpr bool kRemovesOffset = false;  // true: add() takes weights minus 128, so start() gets 0
+  static constexpr bool kRemovesOffset = false;  // true: add() takes weights minus 128, with nothing left to undo
   int32_t v[16];
   void start(int32_t first) {
     for (int32_t& x : v) {
@@ -161,18 +171,18 @@ struct LineSum {
   }
   /// Adds sum over i < 4 of w[row][i] * x[i]. kIndex: lines added before since start().
   template <int kIndex>
-  void add(Bytes w, const int8_t* x) {
+  void add(Bytes w, const Word& x) {
     unsigned char bytes[64];
     std::memcpy(bytes, w.v, sizeof(bytes));
     for (int row = 0; row < 16; ++row) {
       for (int i = 0; i < 4; ++i) {
-        v[row] += bytes[4 * row + i] * x[i];
+        v[row] += bytes[4 * row + i] * x.v[i];
       }
     }
   }
-  /// The sums, converted to float.
+  /// The sums' bits as floats.
   F32x16 finish() const {
-    return each([&](int i) { return static_cast<float>(v[i]); });
+    return each([&](int i) { return std::bit_cast<float>(v[i]); });
   }
 };
 
@@ -182,10 +192,6 @@ inline F32x16 load_u8(const std::byte* p) {
 /// Sixteen floats of 4 exponent and 3 fraction bits (below 0x80), as f16 sees them: 2^-8 of UE4M3's values.
 inline F32x16 load_small_floats(const std::byte* p) {
   return each([&](int i) { return f16_to_f32(static_cast<uint16_t>(static_cast<unsigned>(p[i]) << 7)); });
-}
-/// x in every lane, converted to float.
-inline F32x16 splat_converted(int32_t x) {
-  return splat(static_cast<float>(x));
 }
 
 }  // namespace tessera::portable

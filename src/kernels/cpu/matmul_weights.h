@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/matmul_formats.h"
 #include "kernels/cpu/matmul_vec.h"
+#include "kernels/ops/quantize.h"
 #include "tensor/iq_grids.h"
 
 namespace tessera::TESSERA_ISA {
@@ -48,6 +49,8 @@ class PackedWeights {
   static constexpr int kOffset = kFormat.offset;
   static constexpr bool kHalfMins = kKind == ScaleKind::kFoldedMin;
   static constexpr bool kHasMin = kKind == ScaleKind::kMin || kKind == ScaleKind::kSuperMin || kHalfMins;
+  static constexpr bool kConverts = kKind == ScaleKind::kExponents;
+  static constexpr bool kJoint = false;
   static constexpr bool kHalves = kKind == ScaleKind::kSuperHalves || kKind == ScaleKind::kFloatHalves;
 
   /// group_bytes: of a group.
@@ -133,10 +136,10 @@ class PackedWeights {
       return load_f16(f16_at(32));
     }
   }
-  /// [16] what d * c_first of the activations is multiplied with.
-  [[nodiscard]] F32x16 min_difference() const {
-    return load_f16(f16_at(32)) * (half_min(0) - half_min(1)) * splat(0x1p-7F);
-  }
+  /// [16] minus kSumStart's share of a scaled sum.
+  [[nodiscard]] F32x16 start(int half) const { return scale(half) * splat(-kSumStartValue); }
+  /// [16] what m_first of the activations is multiplied with.
+  [[nodiscard]] F32x16 min_difference() const { return load_f16(f16_at(32)) * (half_min(1) - half_min(0)); }
 
  private:
   [[nodiscard]] const uint16_t* f16_at(int64_t at) const { return reinterpret_cast<const uint16_t*>(head_ + at); }

@@ -64,17 +64,22 @@ inline bool quantize_four_blocks(const float* x, int8_t* q, Q8Scale* scales) {
   const __m512i sums01 = sum_lanes_of_bytes(q01);
   const __m512i sums23 = sum_lanes_of_bytes(q23);
   const __m512i first = _mm512_shuffle_i32x4(sums01, sums23, 0x88);
-  const __m512i total = _mm512_add_epi32(first, _mm512_shuffle_i32x4(sums01, sums23, 0xDD));
+  const __m512i second = _mm512_shuffle_i32x4(sums01, sums23, 0xDD);
+  const __m512i total = _mm512_add_epi32(first, second);
   const __m512 d = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
                                          _mm512_castps128_ps512(_mm_maskz_mov_ps(present, raw_d)));
-  const __m512 m = _mm512_mul_ps(d, _mm512_cvtepi32_ps(total));
-  const auto times_minus_128 = [](__m512i sum) {
-    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 7));
+  const auto times_d = [&](__m512i sum) { return _mm512_mul_ps(d, _mm512_cvtepi32_ps(sum)); };
+  const auto start = [](__m512i sum) {
+    return _mm512_sub_epi32(_mm512_set1_epi32(kSumStart), _mm512_slli_epi32(sum, 7));
   };
-  __m512i out = _mm512_castps_si512(_mm512_mask_mov_ps(d, 0x2222, m));
-  out = _mm512_mask_mov_epi32(out, 0x4444, times_minus_128(total));
-  out = _mm512_mask_mov_epi32(out, 0x8888, times_minus_128(first));
-  _mm512_storeu_si512(scales, out);
+  // Fields 0 - 3, then 4 and 5, of each block; then in order.
+  const __m512 floats = _mm512_mask_mov_ps(_mm512_mask_mov_ps(d, 0x2222, times_d(total)), 0x4444, times_d(first));
+  const __m512i four = _mm512_mask_mov_epi32(_mm512_castps_si512(floats), 0x8888, start(total));
+  const __m512i two = _mm512_mask_mov_epi32(start(first), 0xAAAA, start(second));
+  const __m512i head = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 4, 5, 6, 7, 20, 21, 8, 9, 10, 11);
+  const __m512i tail = _mm512_setr_epi32(24, 25, 12, 13, 14, 15, 28, 29, 0, 0, 0, 0, 0, 0, 0, 0);
+  _mm512_storeu_si512(scales, _mm512_permutex2var_epi32(four, head, two));
+  _mm512_mask_storeu_epi32(reinterpret_cast<int32_t*>(scales) + 16, 0x00FF, _mm512_permutex2var_epi32(four, tail, two));
   return true;
 }
 

@@ -32,13 +32,18 @@ inline void quantize_block(F32x16 x0, F32x16 x1, int8_t* q, Q8Scale* scale) {
   if (total > 32 * 127 || total < -32 * 127) {  // only the bits of a NaN: some x was not finite
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     std::memset(q, 0, kQ8Block);
-    *scale = {kNan, kNan, 0, 0};
+    *scale = {kNan, kNan, kNan, kSumStart, kSumStart, kSumStart};
     return;
   }
   store_low_bytes(q, q0);
   store_low_bytes(q + 16, q1);
   const float stored = empty ? 0.0F : d;
-  *scale = {stored, stored * static_cast<float>(total), -128 * total, -128 * first};
+  *scale = {stored,
+            stored * static_cast<float>(total),
+            stored * static_cast<float>(first),
+            kSumStart - 128 * total,
+            kSumStart - 128 * first,
+            kSumStart - 128 * (total - first)};
 }
 
 /// Quantises n values, the columns from `begin` of row `row` of q8; begin and n are multiples of 32. x: [n] f32.

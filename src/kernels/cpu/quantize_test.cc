@@ -56,8 +56,10 @@ void check_block(const float* x, const int8_t* q, const Q8Scale& scale) {
     EXPECT_EQ(q[i], static_cast<int>(expected)) << x[i] << " in a block of largest " << max;
     sums[i / 16] += q[i];
   }
-  EXPECT_EQ(scale.c, -128 * (sums[0] + sums[1]));
-  EXPECT_EQ(scale.c_first, -128 * sums[0]);
+  EXPECT_EQ(scale.c, kSumStart - 128 * (sums[0] + sums[1]));
+  EXPECT_EQ(scale.c_first, kSumStart - 128 * sums[0]);
+  EXPECT_EQ(scale.c_second, kSumStart - 128 * sums[1]);
+  EXPECT_EQ(scale.m_first, d * static_cast<float>(sums[0]));
   EXPECT_EQ(scale.m, d * static_cast<float>(sums[0] + sums[1]));
 }
 

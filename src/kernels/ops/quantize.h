@@ -18,12 +18,19 @@ namespace tessera {
 
 inline constexpr int64_t kQ8Block = kActivationBlock;  // so that a cut never divides one
 
+/// The bits of the float 1.5 * 2^23. An integer below 2^22 in magnitude, added to these bits, makes the float
+/// 1.5 * 2^23 plus that integer: sums that start here need no conversion to float.
+inline constexpr int32_t kSumStart = 0x4B400000;
+inline constexpr float kSumStartValue = 12582912.0F;
+
 /// What belongs to one block of 32 quantised activations.
 struct Q8Scale {
-  float d = 0;          // x[i] is about d * q[i]
-  float m = 0;          // d * (sum of q): what a weight's minimum is multiplied with
-  int32_t c = 0;        // -128 * (sum of q): undoes weights stored with 128 added
-  int32_t c_first = 0;  // -128 * (sum of q[0..16)): the same for weights with scales of 16
+  float d = 0;                   // x[i] is about d * q[i]
+  float m = 0;                   // d * (sum of q): what a weight's minimum is multiplied with
+  float m_first = 0;             // d * (sum of q[0..16)): the same for weights with minima of 16
+  int32_t c = kSumStart;         // kSumStart - 128 * (sum of q): undoes weights stored with 128 added
+  int32_t c_first = kSumStart;   // kSumStart - 128 * (sum of q[0..16)): the same for weights with scales of 16
+  int32_t c_second = kSumStart;  // kSumStart - 128 * (sum of q[16..32))
 };
 
 struct QuantizeArgs {
