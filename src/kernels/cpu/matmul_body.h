@@ -72,7 +72,8 @@ void rows_by_slabs(Weights weights, int64_t n_blocks, const Activations& x, int6
     }
   };
   int64_t row = 0;
-  for (; row + (kSlabGroups - 1) * kGroupRows < n_rows; row += kSlabGroups * kGroupRows) {
+  // Few tokens, of coded weights: a group at a time is one stream of memory.
+  for (; n_tokens > kDirectTokens && row + (kSlabGroups - 1) * kGroupRows < n_rows; row += kSlabGroups * kGroupRows) {
     product.template operator()<kSlabGroups>(row);
   }
   for (; row < n_rows; row += kGroupRows) {

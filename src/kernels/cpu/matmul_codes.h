@@ -1,8 +1,8 @@
 #pragma once
 // The codebooks of the IQ formats as the fast products read them: tables of 4-bit codes. Bits 0 - 3 of byte i of an
 // entry are element i's code, bits 4 - 7 element i + 4's (IQ3 has only the former). A code is the level of the
-// element's magnitude (IQ1: its value + 1); the bit above is left for its sign (IQ1: the sign of its delta), so that
-// one shuffle makes a weight. Filled when the program starts, by code for any processor.
+// element's magnitude (IQ1: its value + 1, with the next bit left for the sign of its delta). Filled when the program
+// starts, by code for any processor.
 
 #include <array>
 #include <cstddef>
@@ -18,18 +18,5 @@ extern const std::array<uint32_t, 1024> kIq2sCodes;
 extern const std::array<uint32_t, 256> kIq3xxsCodes;  // levels 4, 12, 20, 28, 36, 44, 52, 62
 extern const std::array<uint32_t, 512> kIq3sCodes;    // levels 1, 3 .. 15
 extern const std::array<uint32_t, 2048> kIq1Codes;
-
-/// Bit kBit of element i's code where bit i of the index is set; of 7-bit indices, with the eighth sign they stand for.
-template <int kBit, size_t n>
-inline constexpr std::array<uint32_t, n> kSigns = [] {
-  std::array<uint32_t, n> table = {};
-  for (uint32_t index = 0; index < n; ++index) {
-    const uint32_t signs = n == 128 ? iq_signs(index) : index;
-    for (uint32_t i = 0; i < 8; ++i) {
-      table[index] |= (signs >> i & 1U) << (i % 4 * 8 + i / 4 * 4 + kBit);
-    }
-  }
-  return table;
-}();
 
 }  // namespace tessera

@@ -24,8 +24,8 @@
 //                 bytes
 //   kFolded       the same with 32 - scale (a GGUF code 0 .. 63) as a byte, and -d
 //   kFoldedMin    eight blocks: f16 d [16], f16 dmin [16], then per block two halves of u8 [16]: scale, min << 4
-//   kCoded        no lines: 256 columns at a time, the GGUF blocks' 16-bit words, each for the 16 rows; zeros up to 64
-//                 bytes
+//   kCoded        no such lines: of each 256 columns the GGUF blocks' bytes without d, 4 of each row in a line; then of
+//                 each 256 columns f16 d [16]; zeros up to 64 bytes
 // Every group is a multiple of 64 bytes; a packed panel is its groups in order, the last one padded with zero rows.
 // Growth over GGUF: 0 for blocks of 32 and Q2_K, 2.8 % for Q4_K, 2.3 % for Q5_K, 1 % for Q6_K, 5.5 % for Q3_K, 2.9 %
 // for IQ4_XS, below 64 bytes a group for coded formats.
@@ -76,6 +76,26 @@ enum class CodeMeaning : uint8_t {
   kFp4,    // an entry of kFp4Values, plus 16
 };
 
+/// A coded GGUF block of 256 columns: where its f16 d lies (below 0: nowhere), and the words of 32 bits without it.
+struct CodedBlock {
+  int64_t d_at, words_at, n_words;
+
+  [[nodiscard]] constexpr int64_t group_bytes() const { return kLineBytes * n_words + (d_at < 0 ? 0 : 2 * kGroupRows); }
+};
+constexpr CodedBlock coded_block(DType dtype) {
+  switch (dtype) {
+    case DType::kTQ1_0: return {52, 0, 13};
+    case DType::kIQ1_S: return {0, 2, 12};
+    case DType::kIQ1_M: return {-1, 0, 14};
+    case DType::kIQ2_XXS: return {0, 2, 16};
+    case DType::kIQ2_XS: return {0, 2, 18};
+    case DType::kIQ2_S: return {0, 2, 20};
+    case DType::kIQ3_XXS: return {0, 2, 24};
+    case DType::kIQ3_S: return {0, 2, 27};
+    default: return {-1, 0, 0};
+  }
+}
+
 struct PackedFormat {
   DType dtype;
   int bits;    // of a code; 0 for kCoded
@@ -115,7 +135,8 @@ struct PackedFormat {
   }
   [[nodiscard]] int64_t group_bytes(int64_t n_blocks) const {
     if (kind == ScaleKind::kCoded) {
-      return static_cast<int64_t>(round_up(kGroupRows * row_bytes(dtype, static_cast<uint64_t>(n_blocks * 32)), 64));
+      return static_cast<int64_t>(
+          round_up(static_cast<uint64_t>(n_blocks / 8 * coded_block(dtype).group_bytes()), kLineBytes));
     }
     const int64_t rest = n_blocks % unit_blocks();
     return n_blocks / unit_blocks() * unit_bytes() + (rest == 0 ? 0 : head_bytes() + rest * quant_bytes());

@@ -106,9 +106,9 @@ inline I32x16 operator&(I32x16 a, I32x16 b) {
 inline I32x16 operator|(I32x16 a, I32x16 b) {
   return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
-inline I32x16 load_words(const std::byte* p) {
-  const auto* at = reinterpret_cast<const __m128i*>(p);
-  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), _mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1))};
+inline I32x16 load_ints(const std::byte* p) {
+  const Bytes b = load_bytes(p);
+  return {b.lo, b.hi};
 }
 inline I32x16 gather(const uint32_t* table, I32x16 a) {
   const auto* base = reinterpret_cast<const int*>(table);
@@ -116,6 +116,20 @@ inline I32x16 gather(const uint32_t* table, I32x16 a) {
 }
 inline Bytes as_bytes(I32x16 a) {
   return {a.lo, a.hi};
+}
+template <int kBit, int kMiddle>
+inline Bytes mirror(Bytes a, Bytes signs) {
+  constexpr int kByte = kBit / 8 * 0x01010101;
+  const __m256i from =
+      _mm256_broadcastsi128_si256(_mm_setr_epi32(kByte, kByte + 0x04040404, kByte + 0x08080808, kByte + 0x0C0C0C0C));
+  const __m256i bit = _mm256_set1_epi32(static_cast<int32_t>(kBit % 8 == 0 ? 0x08040201U : 0x80402010U));
+  const auto half = [&](__m256i x, __m256i s) {
+    const __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(s, from), bit), bit);
+    // -x is ~x + 1
+    const __m256i add = _mm256_and_si256(negative, _mm256_set1_epi8(static_cast<char>(2 * kMiddle + 1)));
+    return _mm256_add_epi8(_mm256_xor_si256(x, negative), add);
+  };
+  return {half(a.lo, signs.lo), half(a.hi, signs.hi)};
 }
 inline F32x16 to_floats(I32x16 a) {
   return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};

@@ -101,14 +101,24 @@ inline I32x16 operator&(I32x16 a, I32x16 b) {
 inline I32x16 operator|(I32x16 a, I32x16 b) {
   return {_mm512_or_si512(a.v, b.v)};
 }
-inline I32x16 load_words(const std::byte* p) {
-  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+inline I32x16 load_ints(const std::byte* p) {
+  return {_mm512_loadu_si512(p)};
 }
 inline I32x16 gather(const uint32_t* table, I32x16 a) {
   return {_mm512_i32gather_epi32(a.v, table, 4)};
 }
 inline Bytes as_bytes(I32x16 a) {
   return {a.v};
+}
+template <int kBit, int kMiddle>
+inline Bytes mirror(Bytes a, Bytes signs) {
+  constexpr int kByte = kBit / 8 * 0x01010101;
+  const __m512i spread = _mm512_shuffle_epi8(
+      signs.v,
+      _mm512_broadcast_i32x4(_mm_setr_epi32(kByte, kByte + 0x04040404, kByte + 0x08080808, kByte + 0x0C0C0C0C)));
+  const __mmask64 negative =
+      _mm512_test_epi8_mask(spread, _mm512_set1_epi32(static_cast<int32_t>(kBit % 8 == 0 ? 0x08040201U : 0x80402010U)));
+  return {_mm512_mask_sub_epi8(a.v, negative, _mm512_set1_epi8(static_cast<char>(2 * kMiddle)), a.v)};
 }
 inline F32x16 to_floats(I32x16 a) {
   return {_mm512_cvtepi32_ps(a.v)};

@@ -124,11 +124,10 @@ inline I32x16 operator&(I32x16 a, I32x16 b) {
 inline I32x16 operator|(I32x16 a, I32x16 b) {
   return each_int([&](int i) { return a.v[i] | b.v[i]; });
 }
-/// Sixteen unsigned 16-bit words.
-inline I32x16 load_words(const std::byte* p) {
-  uint16_t words[16];
-  std::memcpy(words, p, sizeof(words));
-  return each_int([&](int i) { return words[i]; });
+inline I32x16 load_ints(const std::byte* p) {
+  I32x16 r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
 }
 /// table[a] in each lane.
 inline I32x16 gather(const uint32_t* table, I32x16 a) {
@@ -139,6 +138,15 @@ inline Bytes as_bytes(I32x16 a) {
   Bytes r;
   std::memcpy(r.v, a.v, sizeof(r.v));
   return r;
+}
+/// 2 * kMiddle - a, modulo 256, in byte i < 4 of each row where bit kBit + i of the row's signs is set; a elsewhere.
+/// kBit: a multiple of 4.
+template <int kBit, int kMiddle>
+inline Bytes mirror(Bytes a, Bytes signs) {
+  return each_byte([&](int i) {
+    const int sign = byte_at(signs, i / 4 * 4 + kBit / 8) >> (kBit % 8 + i % 4) & 1;
+    return static_cast<uint8_t>(sign != 0 ? 2 * kMiddle - byte_at(a, i) : byte_at(a, i));
+  });
 }
 inline F32x16 to_floats(I32x16 a) {
   return each([&](int i) { return static_cast<float>(static_cast<int32_t>(a.v[i])); });

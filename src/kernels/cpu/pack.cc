@@ -255,12 +255,18 @@ void store_scales(const PackedFormat& format, const std::byte* unit, size_t b, s
 /// Word by word, the blocks of all rows side by side.
 void pack_coded(DType dtype, int64_t n_blocks, std::span<const std::byte* const> rows, std::byte* dst) {
   const int64_t block_bytes = dtype_info(dtype).block_bytes;
-  for (int64_t i = 0; i < n_blocks / 8; ++i) {
+  const CodedBlock block = coded_block(dtype);
+  const int64_t n = n_blocks / 8;
+  std::byte* scales = dst + n * block.n_words * kLineBytes;
+  for (int64_t i = 0; i < n; ++i) {
     for (size_t row = 0; row < rows.size(); ++row) {
       const std::byte* src = rows[row] + i * block_bytes;
-      std::byte* at = dst + i * kGroupRows * block_bytes + 2 * row;
-      for (int64_t word = 0; word < block_bytes / 2; ++word) {
-        std::memcpy(at + 2 * kGroupRows * word, src + 2 * word, 2);
+      std::byte* at = dst + i * block.n_words * kLineBytes + 4 * row;
+      for (int64_t word = 0; word < block.n_words; ++word) {
+        std::memcpy(at + kLineBytes * word, src + block.words_at + 4 * word, 4);
+      }
+      if (block.d_at >= 0) {
+        std::memcpy(scales + 2 * (kGroupRows * i + static_cast<int64_t>(row)), src + block.d_at, 2);
       }
     }
   }
