@@ -80,14 +80,16 @@ class TinyGoldens : public testing::TestWithParam<const char*> {};
 
 TEST_P(TinyGoldens, WithinAThousandth) {
   const std::string stem = std::string(TESSERA_TEST_DATA "/tiny/tiny-") + GetParam();
-  const std::string exact = std::string(GetParam()).starts_with("quantmix") ? ".exact" : "";
+  const std::string name = GetParam();
+  const std::string exact = name.starts_with("quantmix") || name.ends_with("mxfp4") ? ".exact" : "";
   compare(stem + ".gguf", stem + exact + ".json");
   compare(stem + ".gguf", stem + exact + ".long.json");
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, TinyGoldens,
                          testing::Values("llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3",
-                                         "gemma3", "quantmix-a", "quantmix-b"));
+                                         "gemma3", "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe", "gpt-oss",
+                                         "gpt-oss-mxfp4"));
 
 class ModelGoldens : public testing::TestWithParam<const char*> {};
 

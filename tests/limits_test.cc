@@ -78,6 +78,10 @@ TEST(Flags, WrongValuesAreNamed) {
   expect_load_error(with([](O& o) { o.tensor_split = {1, 2, 3}; }), kBad, "--tensor-split");
   expect_load_error(with([](O& o) { o.tensor_split = {0, 0}; }), kBad, "--tensor-split");
   expect_load_error(with([](O& o) { o.tensor_split = {1, -1}; }), kBad, "--tensor-split");
+  for (const char* rule : {"ffn", "=cpu:0", "ffn=gpu", "(=cpu:0", "nothing=cpu:0"}) {
+    expect_load_error(with([&](O& o) { o.override_tensor = {rule}; }), kBad, "--override-tensor");
+  }
+  expect_load_error(with([](O& o) { o.override_tensor = {"ffn_up=cpu:0"}; }), ErrorCode::kUnsupported, "ffn_");
   expect_load_error(with([](O& o) { o.device_memory = {1, 2, 3}; }), kBad, "--device-memory");
   expect_load_error(with([](O& o) { o.devices = {"cuda:0"}; }), ErrorCode::kUnsupported, "cuda");
   expect_load_error(with([](O& o) { o.devices = {"null:0"}; }), ErrorCode::kUnsupported, "null:0");

@@ -185,8 +185,8 @@ std::vector<std::string> model_names() {
     return {"tiny-llama", "tiny-gemma3", "tiny-quantmix-a", "llama-q4_k_m", "qwen2-q4_1", "gemma2-q5_0"};
   }
   std::vector<std::string> names;
-  for (const char* stem :
-       {"llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3", "gemma3", "quantmix-a", "quantmix-b"}) {
+  for (const char* stem : {"llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3", "gemma3",
+                           "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe", "gpt-oss-mxfp4"}) {
     names.push_back(std::string("tiny-") + stem);
   }
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_TEST_DATA "/models")) {
@@ -194,8 +194,11 @@ std::vector<std::string> model_names() {
       names.push_back(entry.path().stem());
     }
   }
-  const std::vector<std::string> archs = arch_model_names();
-  names.insert(names.end(), archs.begin(), archs.end());
+  for (const std::string& arch : arch_model_names()) {
+    if (!arch.ends_with("-moe")) {  // for these the tiny ones stand, and SharedExpertsAndEmptyCuts
+      names.push_back(arch);
+    }
+  }
   std::ranges::sort(names);
   return names;
 }
@@ -267,6 +270,53 @@ TEST(PlacementModels, EveryCacheTypeInEveryMode) {
         reference = result->logits;
       }
       EXPECT_EQ(n_different(reference, result->logits), 0U);
+    }
+  }
+}
+
+// Experts that live elsewhere than the split mode would put them, for all layers or one, compute the same bits there.
+TEST(PlacementModels, ExpertsMayLiveElsewhere) {
+  for (const char* name : {"tiny-qwen3moe", "tiny-llama-moe", "tiny-gpt-oss-mxfp4"}) {
+    const std::string path = std::string(TESSERA_TEST_DATA "/tiny/") + name + ".gguf";
+    for (const auto& [kernels, n_seqs] : {std::pair("fast", 4), std::pair("fast", 1), std::pair("scalar", 4)}) {
+      const auto run_with = [&](const Placed& placed, int64_t n_cpu_moe, const std::vector<std::string>& overrides) {
+        ModelRun run = placed_run(path, placed, 2, {kernels, "auto"});
+        run.n_seqs = n_seqs;
+        run.model.n_cpu_moe = n_cpu_moe;
+        run.model.override_tensor = overrides;
+        return run_model(run);
+      };
+      const auto reference = run_with({1, "none", {}, 2}, 0, {});
+      ASSERT_TRUE(reference.ok()) << reference.status().message();
+      const std::vector<std::tuple<Placed, int64_t, std::vector<std::string>>> cases = {
+          {{2, "layer", {1, 0}, 3}, 99, {}},
+          {{2, "layer", {1, 0}, 2}, 1, {}},
+          {{3, "tensor", {1, 1, 0}, 3}, 99, {}},
+          {{3, "tensor", {1, 1, 0}, 2}, 0, {"blk.0.ffn_.*_exps=cpu:2", "ffn_.*_exps=cpu:0"}},
+          {{2, "layer", {}, 1}, 0, {"attn_=cpu:1"}}};
+      for (const auto& [placed, n_cpu_moe, overrides] : cases) {
+        const auto moved = run_with(placed, n_cpu_moe, overrides);
+        ASSERT_TRUE(moved.ok()) << moved.status().message();
+        EXPECT_EQ(n_different(reference->logits, moved->logits), 0U) << name << " " << kernels << " " << n_cpu_moe;
+        EXPECT_GT(moved->devices.back().n_tiles, 0);
+      }
+    }
+  }
+}
+
+// A shared expert beside the others, and fewer experts than cuts.
+TEST(PlacementModels, SharedExpertsAndEmptyCuts) {
+  const TempFolder folder;
+  const std::string path = model_path("qwen2moe-moe", folder);
+  for (const auto& [n_cuts, list] :
+       std::map<int, std::vector<Placed>>{{2, {{1, "none", {}, 1}, {2, "tensor", {}, 2}}},
+                                          {3, {{1, "none", {}, 2}, {3, "layer", {}, 3}, {3, "tensor", {}, 2}}}}) {
+    std::vector<float> reference;
+    for (const Placed& placed : list) {
+      const auto result = run_model(placed_run(path, placed, n_cuts, {"fast", "auto"}));
+      ASSERT_TRUE(result.ok()) << result.status().message();
+      reference = reference.empty() ? result->logits : reference;
+      EXPECT_EQ(n_different(reference, result->logits), 0U) << placed.mode << " on " << placed.n_devices;
     }
   }
 }

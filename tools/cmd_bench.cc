@@ -140,6 +140,7 @@ Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& se
   options.kernels = flags.get_string("kernels");
   options.cpu_isa = flags.get_string("cpu-isa");
   options.split_mode = setting.split_mode;
+  read_fixed_homes(flags, options);
   options.n_cuts = static_cast<int>(setting.n_cuts);
   options.n_threads = static_cast<int>(setting.n_threads);
   if (!setting.tensor_split.empty()) {

@@ -26,6 +26,12 @@ Log command_log(const ParsedFlags& flags) {
   return stderr_log(flags.get_bool("verbose") ? LogLevel::kDetail : LogLevel::kInfo);
 }
 
+void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options) {
+  constexpr auto kAllLayers = int64_t{1} << 32;
+  options.override_tensor = flags.get_string_list("override-tensor");
+  options.n_cpu_moe = flags.get_bool("cpu-moe") ? kAllLayers : static_cast<int64_t>(flags.get_uint("n-cpu-moe"));
+}
+
 ModelOptions model_options(const ParsedFlags& flags) {
   ModelOptions options;
   options.path = flags.get_string("model");
@@ -36,6 +42,7 @@ ModelOptions model_options(const ParsedFlags& flags) {
   options.cpu_isa = flags.get_string("cpu-isa");
   options.split_mode = flags.get_string("split-mode");
   options.tensor_split = flags.get_float_list("tensor-split");
+  read_fixed_homes(flags, options);
   options.n_cuts = static_cast<int>(flags.get_uint("cuts"));
   options.context.n_ctx = static_cast<int64_t>(flags.get_uint("ctx-size"));
   options.context.n_batch = static_cast<int64_t>(flags.get_uint("batch-size"));

@@ -15,6 +15,9 @@ namespace tessera {
 /// The log of a command: standard error, details with --verbose.
 Log command_log(const ParsedFlags& flags);
 
+/// --override-tensor, --cpu-moe and --n-cpu-moe.
+void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options);
+
 /// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of
 /// "Devices and placement" and "Batches and memory".
 ModelOptions model_options(const ParsedFlags& flags);

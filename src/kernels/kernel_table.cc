@@ -19,6 +19,12 @@ const char* op_name(Op op) {
     case Op::kScale: return "scale";
     case Op::kAffine: return "affine";
     case Op::kGatherRows: return "gather_rows";
+    case Op::kRoute: return "route";
+    case Op::kExpertRows: return "expert_rows";
+    case Op::kExpertGather: return "expert_gather";
+    case Op::kExpertMatmul: return "expert_matmul";
+    case Op::kExpertSum: return "expert_sum";
+    case Op::kGateRows: return "gate_rows";
   }
   return "unknown";
 }

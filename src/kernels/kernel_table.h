@@ -30,6 +30,12 @@ enum class Op : uint8_t {
   kScale,
   kAffine,
   kGatherRows,
+  kRoute,
+  kExpertRows,
+  kExpertGather,
+  kExpertMatmul,
+  kExpertSum,
+  kGateRows,
 };
 
 /// lower_snake_case stem of the op's files.

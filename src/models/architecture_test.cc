@@ -43,14 +43,16 @@ Status with_tensors(const std::string& name, const std::function<std::string(con
 
 TEST(Architectures, AreRegistered) {
   const std::vector<std::string_view> names = architecture_names();
-  for (const std::string_view name : {"gemma2", "gemma3", "llama", "qwen2", "qwen3"}) {
+  for (const std::string_view name :
+       {"gemma2", "gemma3", "gpt-oss", "llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe"}) {
     EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
   }
 }
 
 TEST(Architectures, BuildTheTinyModels) {
   for (const char* name : {"tiny-llama", "tiny-llama-tied", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3",
-                           "tiny-gemma3", "tiny-quantmix-a", "tiny-quantmix-b"}) {
+                           "tiny-gemma3", "tiny-quantmix-a", "tiny-quantmix-b", "tiny-qwen3moe", "tiny-llama-moe",
+                           "tiny-gpt-oss", "tiny-gpt-oss-mxfp4"}) {
     const GgufFile file = open_tiny(name);
     const auto model = build_model(file);
     ASSERT_TRUE(model.ok()) << model.status().message();
@@ -72,7 +74,7 @@ TEST(Architectures, UnknownOneNamesItselfAndTheKnown) {
   const Status status = with_keys("tiny-llama", [](GgufWriter& w) { w.set_string("general.architecture", "llamb"); });
   EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
   EXPECT_NE(status.message().find("'llamb'"), std::string::npos) << status.message();
-  EXPECT_NE(status.message().find("gemma3, llama, qwen2"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("gemma3, gpt-oss, llama"), std::string::npos) << status.message();
 }
 
 TEST(Architectures, MissingTensorIsNamed) {
@@ -102,8 +104,17 @@ TEST(Architectures, WrongShapesAndNumbersAreNamed) {
         Case{"llama.attention.head_count", 0, "0 heads"},
         Case{"llama.attention.head_count_kv", 3, "4 heads on 3 KV heads"}, Case{"llama.block_count", 0, "0 layers"},
         Case{"llama.block_count", 100000, "layers"}, Case{"llama.block_count", 3, "blk.2."},
-        Case{"llama.rope.dimension_count", 1000, "rope.dimension_count"}, Case{"llama.expert_count", 8, "experts"}}) {
+        Case{"llama.rope.dimension_count", 1000, "rope.dimension_count"},
+        Case{"llama.expert_count", 8, "expert_used_count"}}) {
     const Status status = with_keys("tiny-llama", [&](GgufWriter& w) { w.set_u32(c.key, c.value); });
+    EXPECT_FALSE(status.ok()) << c.key << " " << c.value;
+    EXPECT_NE(status.message().find(c.says), std::string::npos) << c.key << ": " << status.message();
+  }
+  for (const Case& c :
+       {Case{"qwen3moe.expert_count", 5000, "experts"}, Case{"qwen3moe.expert_count", 7, "ffn_gate_inp"},
+        Case{"qwen3moe.expert_used_count", 0, "experts"}, Case{"qwen3moe.expert_used_count", 9, "experts"},
+        Case{"qwen3moe.expert_feed_forward_length", 23, "blk.0.ffn_gate_exps.weight"}}) {
+    const Status status = with_keys("tiny-qwen3moe", [&](GgufWriter& w) { w.set_u32(c.key, c.value); });
     EXPECT_FALSE(status.ok()) << c.key << " " << c.value;
     EXPECT_NE(status.message().find(c.says), std::string::npos) << c.key << ": " << status.message();
   }

@@ -40,6 +40,25 @@ void read_ffn_sizes(ModelReader& reader) {
   }
 }
 
+std::vector<bool> window_layers(ModelReader& reader, int64_t distance, int64_t window) {
+  const auto n_layer = static_cast<size_t>(reader.n_layer());
+  std::vector<bool> windowed(n_layer);
+  const MetaValue* pattern = reader.find("attention.sliding_window_pattern");
+  if (pattern != nullptr && pattern->is_array()) {
+    const std::vector<uint8_t> flags = reader.flags_per_layer("attention.sliding_window_pattern");
+    windowed.assign(flags.begin(), flags.end());
+  } else {
+    const int64_t given = reader.integer("attention.sliding_window_pattern", distance);
+    for (size_t l = 0; l < n_layer; ++l) {
+      windowed[l] = given > 0 && (static_cast<int64_t>(l) + 1) % given != 0;
+    }
+  }
+  if (window == 0) {
+    windowed.assign(n_layer, false);
+  }
+  return windowed;
+}
+
 AttentionWeights load_attention(ModelReader& reader, int32_t layer, const AttentionShape& shape,
                                 const BlockOptions& options) {
   const std::string prefix = fmt::format("blk.{}.", layer);
@@ -58,6 +77,9 @@ AttentionWeights load_attention(ModelReader& reader, int32_t layer, const Attent
   if (options.qk_norm) {
     w.q_norm = reader.vector(prefix + "attn_q_norm.weight", shape.k_dim);
     w.k_norm = reader.vector(prefix + "attn_k_norm.weight", shape.k_dim);
+  }
+  if (options.sinks) {
+    w.sinks = reader.vector(prefix + "attn_sinks.weight", shape.n_head);
   }
   if (options.post_norms) {
     w.post_norm = reader.vector(prefix + "post_attention_norm.weight", n_embd);
@@ -95,7 +117,8 @@ Value attention_block(Builder& b, int32_t layer, const AttentionWeights& w, cons
   Value* const heads[] = {&q, &k};
   b.rope(rope, heads);
   const KvLayerSpec spec{shape.n_kv_head, shape.k_dim, shape.v_dim, rule.window};
-  const Value a = b.attention(q, b.append(layer, spec, k, v), rule.scale, rule.softcap);  // [n_tokens, n_head, v_dim]
+  const Value a =
+      b.attention(q, b.append(layer, spec, k, v), rule.scale, rule.softcap, w.sinks);  // [n_tokens, n_head, v_dim]
   const Value y = b.reduce(b.linear(w.wo, a));  // wo is cut by columns: linear gives a partial
   return w.post_norm == kNoTensor ? y : b.rms_norm(y, w.post_norm, rule.eps);
 }

@@ -27,6 +27,10 @@ std::vector<AttentionShape> read_attention_shapes(ModelReader& reader);
 /// Reads feed_forward_length of all layers into the table's feed-forward axes.
 void read_ffn_sizes(ModelReader& reader);
 
+/// true for window layers. The file's attention.sliding_window_pattern is a bool per layer, or the distance between
+/// full layers, or absent (`distance`). Without a window every layer is a full one.
+std::vector<bool> window_layers(ModelReader& reader, int64_t distance, int64_t window);
+
 struct AttentionWeights {
   TensorIndex norm = kNoTensor;       // [n_embd]
   Weight wq;                          // [n_head * k_dim, n_embd], cut by rows
@@ -35,6 +39,7 @@ struct AttentionWeights {
   Weight wo;                          // [n_embd, n_head * v_dim], cut by columns
   TensorIndex q_norm = kNoTensor;     // [k_dim], optional
   TensorIndex k_norm = kNoTensor;     // [k_dim], optional
+  TensorIndex sinks = kNoTensor;      // [n_head], optional
   TensorIndex post_norm = kNoTensor;  // [n_embd], optional
 };
 
@@ -49,6 +54,7 @@ struct FfnWeights {
 /// Which optional tensors an architecture has.
 struct BlockOptions {
   bool qk_norm = false;                       // attn_q_norm and attn_k_norm, required
+  bool sinks = false;                         // attn_sinks, required
   bool post_norms = false;                    // post_attention_norm and post_ffw_norm, required
   ScaleRule ffn_scales = ScaleRule::kUnused;  // of ffn_gate, ffn_up and ffn_down, where the file has them
 };

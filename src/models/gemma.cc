@@ -5,32 +5,6 @@
 #include "models/blocks.h"
 
 namespace tessera {
-namespace {
-
-// 1 for window layers. The file's pattern is a bool per layer, or the distance between full layers, or absent.
-// Without a window every layer is a full one, its rope included.
-std::vector<bool> window_layers(ModelReader& reader, const GemmaRule& rule, int64_t window) {
-  const auto n_layer = static_cast<size_t>(reader.n_layer());
-  std::vector<bool> windowed(n_layer);
-  const auto by_distance = [&](int64_t distance) {
-    for (size_t l = 0; l < n_layer; ++l) {
-      windowed[l] = distance > 0 && (static_cast<int64_t>(l) + 1) % distance != 0;
-    }
-  };
-  const MetaValue* pattern = reader.find("attention.sliding_window_pattern");
-  if (pattern != nullptr && pattern->is_array()) {
-    const std::vector<uint8_t> flags = reader.flags_per_layer("attention.sliding_window_pattern");
-    windowed.assign(flags.begin(), flags.end());
-  } else {
-    by_distance(reader.integer("attention.sliding_window_pattern", rule.pattern));
-  }
-  if (window == 0) {
-    windowed.assign(n_layer, false);
-  }
-  return windowed;
-}
-
-}  // namespace
 
 Result<ModelDefinition> build_gemma(const GgufFile& file, const GemmaRule& rule) {
   ModelReader reader(file);
@@ -38,7 +12,7 @@ Result<ModelDefinition> build_gemma(const GgufFile& file, const GemmaRule& rule)
   read_ffn_sizes(reader);
   const float eps = reader.number("attention.layer_norm_rms_epsilon");
   const int64_t window = reader.integer("attention.sliding_window", rule.default_window);
-  const std::vector<bool> windowed = window_layers(reader, rule, window);
+  const std::vector<bool> windowed = window_layers(reader, rule.pattern, window);
   const float attention_cap = rule.softcaps ? reader.number("attn_logit_softcapping", 50) : 0;
   const float final_cap = reader.number("final_logit_softcapping", rule.softcaps ? 30.0F : 0.0F);
   const TensorIndex embedding = reader.embedding();

@@ -66,6 +66,15 @@ class ModelReader {
   /// `stem`.weight [rows, columns] with `stem`.scale and `stem`.bias where the file has them.
   Weight weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot,
                 ScaleRule rule = ScaleRule::kBeforeBias);
+  /// `name` [rows, columns], which every device holds as floats.
+  TensorIndex matrix(const std::string& name, int64_t rows, int64_t columns);
+  /// The weights of a layer's experts, each [rows, columns]: `blk.N.<name>_exps`, whose scale has one element and whose
+  /// bias one row per expert, or one tensor for each, `blk.N.<name>.E.weight`, as older files have it. With n_parts > 1
+  /// the file's tensor has n_parts times the rows for each expert, of which this is part `part`.
+  Weight experts(int32_t layer, std::string_view name, int64_t rows, int64_t columns, ScaleRule rule, int64_t part = 0,
+                 int64_t n_parts = 1);
+  /// Whether the file has a tensor.
+  bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
   /// A vector that the model computes itself.
   TensorIndex constant(std::string name, std::vector<float> values);
 
@@ -97,6 +106,10 @@ class ModelReader {
   /// A bias that joins before the scale: the same as bias * scale joining after it.
   TensorIndex scaled_bias(const Weight& w);
   TensorIndex add_vector(const std::string& name, int64_t n, bool required);
+  /// A tensor of experts in one piece, kNoTensor where an optional one is missing.
+  TensorIndex expert_tensor(const std::string& name, int32_t layer, int64_t rows, int64_t columns, int64_t part,
+                            int64_t n_parts, bool required);
+  TensorIndex separate_experts(const std::string& prefix, int32_t layer, int64_t rows, int64_t columns);
 
   const GgufFile& file_;
   std::string arch_;

@@ -158,6 +158,9 @@ Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& sha
     } else if (mode == SplitMode::kTensor) {
       home = by_cut[static_cast<size_t>(tile.cut)];
     }
+    if (!target.fixed_home.empty() && target.fixed_home[placement.home.size()] >= 0) {
+      home = target.fixed_home[placement.home.size()];
+    }
     uint64_t& region = placement.tile_region_bytes[static_cast<size_t>(home)];
     placement.home.push_back(home);
     placement.offset.push_back(region);

@@ -58,11 +58,13 @@ struct PlacementTarget {
   std::function<uint64_t(const Tile& tile, int device)> tile_bytes;
   /// Grid on which tiles start on a device.
   std::function<uint64_t(int device)> unit_bytes;
+  /// By tile: a device that the generator's choice yields to, or -1. Empty: none.
+  std::vector<int32_t> fixed_home;
 };
 
 /// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each
 /// device its share of their number, with the head on the last (layer); the cuts of every layer divided over the
-/// devices (tensor). REQUIRES: check_shares() passed.
+/// devices (tensor). An expert goes with its cut. REQUIRES: check_shares() passed.
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
                          uint64_t version);
 

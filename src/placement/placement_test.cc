@@ -207,6 +207,33 @@ TEST(Placement, NoneIsOneShareOfAll) {
   }
 }
 
+TEST(Tiles, ExpertsAreWholeAndBelongToACut) {
+  TensorTable table = small_table(2, DType::kF32);
+  table.layers[1].n_experts = 5;
+  TensorSpec spec;
+  spec.name = "experts";
+  spec.rows = 96;
+  spec.columns = 256;
+  spec.tile = TileKind::kExpert;
+  spec.layer = 1;
+  spec.experts.resize(5);
+  table.tensors.push_back(spec);
+  const TileSet tiles = make_tiles(table, 2);
+  EXPECT_EQ(tiles.anchor(CutAxis::kExpert, 0, 0), -1);
+  const AxisCuts& cuts = tiles.cuts(CutAxis::kExpert, 1);
+  EXPECT_EQ(cuts.groups(0).size() + cuts.groups(1).size(), 5);
+  for (int64_t e = 0; e < 5; ++e) {
+    const Tile& tile = tiles.tiles[static_cast<size_t>(tiles.find_expert(1, e))];
+    EXPECT_EQ(tile.kind, TileKind::kExpert);
+    EXPECT_EQ(tile.expert, e);
+    EXPECT_TRUE(cuts.groups(tile.cut).begin <= e && e < cuts.groups(tile.cut).end);
+    ASSERT_EQ(tile.panels.size(), 1U);
+    EXPECT_EQ(tile.panels[0].n_rows, 96);
+    EXPECT_EQ(tile.panels[0].columns.size(), 256);
+  }
+  EXPECT_EQ(tiles.anchor(CutAxis::kExpert, 1, 1), tiles.find_expert(1, cuts.groups(1).begin));
+}
+
 // Bytes that a transition moves within a device (but for those that come out of staging), and between devices.
 std::pair<uint64_t, uint64_t> local_and_link_bytes(const TileSet& set, const Placement& from, const Placement& to,
                                                    const PlacementTarget& target) {

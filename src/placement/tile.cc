@@ -8,7 +8,7 @@ namespace {
 
 // The vocabulary is cut at multiples of this many rows, a whole number of row groups of every layout.
 constexpr int64_t kHeadUnitRows = 64;
-constexpr int kTileKinds = 3;  // attn, ffn, head
+constexpr int kTileKinds = 3;  // attn, ffn, head: those that find() knows
 
 size_t kind_slot(TileKind kind) {
   return static_cast<size_t>(kind) - static_cast<size_t>(TileKind::kAttn);
@@ -74,12 +74,35 @@ void add_tiles(TileSet& set, const TensorTable& table, CutAxis axis, int32_t lay
   }
 }
 
+// Experts are tiles of their own. Their tensors are listed once, since there may be very many experts.
+void add_expert_tiles(TileSet& set, const TensorTable& table, int32_t layer) {
+  const AxisCuts& cuts = set.cuts(CutAxis::kExpert, layer);
+  set.first_expert.push_back(static_cast<int32_t>(set.tiles.size()));
+  Tile tile;
+  tile.kind = TileKind::kExpert;
+  tile.layer = layer;
+  for (size_t t = 0; t < table.tensors.size() && cuts.largest() > 0; ++t) {
+    const TensorSpec& spec = table.tensors[t];
+    if (spec.tile == TileKind::kExpert && spec.layer == layer) {
+      tile.panels.push_back({static_cast<TensorIndex>(t), {{0, spec.rows}}, spec.rows, {0, spec.columns}});
+    }
+  }
+  for (int c = 0; c < set.n_cuts; ++c) {
+    tile.cut = c;
+    for (int64_t e = cuts.groups(c).begin; e < cuts.groups(c).end; ++e) {
+      tile.expert = static_cast<int32_t>(e);
+      set.tiles.push_back(tile);
+    }
+  }
+}
+
 }  // namespace
 
 const AxisCuts& TileSet::cuts(CutAxis axis, int32_t layer) const {
   switch (axis) {
     case CutAxis::kAttention: return attn_cuts[static_cast<size_t>(layer)];
     case CutAxis::kFeedForward: return ffn_cuts[static_cast<size_t>(layer)];
+    case CutAxis::kExpert: return expert_cuts[static_cast<size_t>(layer)];
     case CutAxis::kHead:
     case CutAxis::kNone: break;
   }
@@ -90,6 +113,18 @@ int TileSet::find(TileKind kind, int32_t layer, int cut) const {
   return index[index_slot(*this, kind, layer, cut)];
 }
 
+int TileSet::find_expert(int32_t layer, int64_t expert) const {
+  return first_expert[static_cast<size_t>(layer)] + static_cast<int>(expert);
+}
+
+int TileSet::anchor(CutAxis axis, int32_t layer, int cut) const {
+  if (axis != CutAxis::kExpert) {
+    return find(tile_kind_of(axis), layer, cut);
+  }
+  const IndexRange experts = cuts(axis, layer).groups(cut);
+  return experts.empty() ? -1 : find_expert(layer, experts.begin);
+}
+
 std::string_view tile_kind_name(TileKind kind) {
   switch (kind) {
     case TileKind::kReplica: return "replica";
@@ -97,6 +132,7 @@ std::string_view tile_kind_name(TileKind kind) {
     case TileKind::kAttn: return "attn";
     case TileKind::kFfn: return "ffn";
     case TileKind::kHead: return "head";
+    case TileKind::kExpert: return "expert";
   }
   CHECK(false);
 }
@@ -105,6 +141,7 @@ TileKind tile_kind_of(CutAxis axis) {
   switch (axis) {
     case CutAxis::kAttention: return TileKind::kAttn;
     case CutAxis::kFeedForward: return TileKind::kFfn;
+    case CutAxis::kExpert: return TileKind::kExpert;
     case CutAxis::kHead:
     case CutAxis::kNone: break;
   }
@@ -120,11 +157,13 @@ TileSet make_tiles(const TensorTable& table, int n_cuts) {
   for (int32_t l = 0; l < n_layer; ++l) {
     set.attn_cuts.push_back(cuts_of_axis(table, CutAxis::kAttention, l, n_cuts));
     set.ffn_cuts.push_back(cuts_of_axis(table, CutAxis::kFeedForward, l, n_cuts));
+    set.expert_cuts.push_back(make_axis_cuts(table.n_groups(CutAxis::kExpert, l), 1, n_cuts, l));
   }
   set.head_cuts = make_axis_cuts(table.n_vocab, kHeadUnitRows, n_cuts, 0);
   for (int32_t l = 0; l < n_layer; ++l) {
     add_tiles(set, table, CutAxis::kAttention, l);
     add_tiles(set, table, CutAxis::kFeedForward, l);
+    add_expert_tiles(set, table, l);
   }
   add_tiles(set, table, CutAxis::kHead, -1);
   return set;
@@ -145,7 +184,7 @@ ReplicaLayout layout_replicas(const TensorTable& table) {
   for (const TensorSpec& spec : table.tensors) {
     layout.offsets.push_back(layout.bytes);
     if (spec.tile == TileKind::kReplica) {
-      layout.bytes += round_up(static_cast<uint64_t>(spec.columns) * sizeof(float), kPanelAlignment);
+      layout.bytes += round_up(static_cast<uint64_t>(spec.rows * spec.columns) * sizeof(float), kPanelAlignment);
     }
   }
   return layout;

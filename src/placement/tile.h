@@ -2,9 +2,10 @@
 // Tiles: the smallest things of a model that have a home.
 //
 // make_tiles() divides a tensor table by its cut rules: attn(l, c) holds the query, key, value rows and output columns
-// of the KV groups in cut c of layer l, ffn(l, c) the gate and up rows and down columns, head(c) vocabulary rows. This
-// is the only place where a tensor is cut. A tile is geometry; its bytes depend on the kernel class that will use it,
-// which layout_tile() counts and loading carves with the same code. Pure, no device.
+// of the KV groups in cut c of layer l, ffn(l, c) the gate and up rows and down columns, head(c) vocabulary rows.
+// expert(l, e) holds one whole expert; it belongs to the cut whose experts include e. This is the only place where a
+// tensor is cut. A tile is geometry; its bytes depend on the kernel class that will use it, which layout_tile() counts
+// and loading carves with the same code. Pure, no device.
 
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,7 @@ struct Tile {
   TileKind kind = TileKind::kAttn;
   int32_t layer = -1;
   int32_t cut = 0;
+  int32_t expert = -1;            // kExpert only
   std::vector<TilePanel> panels;  // in the order of the tensor table
 };
 
@@ -36,18 +38,24 @@ struct Tile {
 struct TileSet {
   int n_cuts = 1;
   std::vector<Tile> tiles;
-  std::vector<AxisCuts> attn_cuts;  // by layer
-  std::vector<AxisCuts> ffn_cuts;   // by layer
+  std::vector<AxisCuts> attn_cuts;    // by layer
+  std::vector<AxisCuts> ffn_cuts;     // by layer
+  std::vector<AxisCuts> expert_cuts;  // by layer
   AxisCuts head_cuts;
 
   [[nodiscard]] const AxisCuts& cuts(CutAxis axis, int32_t layer) const;
   /// Index of a tile; -1 where the cut is empty.
   [[nodiscard]] int find(TileKind kind, int32_t layer, int cut) const;
+  /// Index of expert(layer, expert). REQUIRES: the layer has that expert.
+  [[nodiscard]] int find_expert(int32_t layer, int64_t expert) const;
+  /// A tile of this cut, which says where the cut lives; -1 where the cut is empty.
+  [[nodiscard]] int anchor(CutAxis axis, int32_t layer, int cut) const;
 
-  std::vector<int32_t> index;  // (kind, layer, cut) -> tile; use find()
+  std::vector<int32_t> index;         // (kind, layer, cut) -> tile; use find()
+  std::vector<int32_t> first_expert;  // by layer: tile of expert 0; the others follow
 };
 
-/// "replica", "host", "attn", "ffn", "head".
+/// "replica", "host", "attn", "ffn", "head", "expert".
 std::string_view tile_kind_name(TileKind kind);
 
 /// The tile kind whose tiles hold the groups of an axis.

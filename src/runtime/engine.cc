@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "gguf/metadata_json.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "runtime/home_override.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
 #include "runtime/sampling_loader.h"
@@ -163,6 +164,7 @@ class ModelLoader {
           .bytes;
     };
     target.unit_bytes = [&](int device) { return m.devices[static_cast<size_t>(device)].info().unit_bytes; };
+    ASSIGN_OR_RETURN(target.fixed_home, fixed_homes(options_, m.definition.table, m.tiles, m.devices));
     m.placement = make_placement(m.tiles, mode_, shares, target, 1);
     report_shares(shares, n_cuts);
     fill_summary(n_cuts);
@@ -224,7 +226,9 @@ class ModelLoader {
     s.placement_version = model_->placement.version;
     for (int32_t l = 0; l < info.n_layer; ++l) {
       s.n_layers_attn_cut += model_->tiles.cuts(CutAxis::kAttention, l).n_nonempty() >= 2 ? 1 : 0;
-      s.n_layers_ffn_cut += model_->tiles.cuts(CutAxis::kFeedForward, l).n_nonempty() >= 2 ? 1 : 0;
+      const bool ffn_cut = model_->tiles.cuts(CutAxis::kFeedForward, l).n_nonempty() >= 2 ||
+                           model_->tiles.cuts(CutAxis::kExpert, l).n_nonempty() >= 2;
+      s.n_layers_ffn_cut += ffn_cut ? 1 : 0;
     }
   }
 

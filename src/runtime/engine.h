@@ -39,18 +39,20 @@ using DeviceOpener = std::function<Result<DeviceSet>(const DeviceOptions& option
 
 struct ModelOptions {
   std::string path;
-  std::vector<std::string> devices;     // of --device; empty: cpu:0
-  std::vector<uint64_t> device_memory;  // of --device-memory: none, one for all, or one each
-  int n_threads = 0;                    // over all devices; 0: what the machine runs at once
-  std::string kernels = "auto";         // auto, fast, scalar
-  std::string cpu_isa = "auto";         // auto, portable, avx2, avx512
-  std::string split_mode = "layer";     // none, layer, tensor
-  std::vector<double> tensor_split;     // shares of the devices; empty: even
-  int n_cuts = 0;                       // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
-  bool vocab_only = false;              // tokenizer and template only; no device is opened
-  bool needs_text = false;              // refuse a file whose vocabulary cannot be used; vocab_only implies it
-  ContextOptions context;               // what will be opened: the budget check counts it
-  DeviceOpener open_devices;            // for tests, which decorate devices; empty: the registry opens `devices`
+  std::vector<std::string> devices;          // of --device; empty: cpu:0
+  std::vector<uint64_t> device_memory;       // of --device-memory: none, one for all, or one each
+  int n_threads = 0;                         // over all devices; 0: what the machine runs at once
+  std::string kernels = "auto";              // auto, fast, scalar
+  std::string cpu_isa = "auto";              // auto, portable, avx2, avx512
+  std::string split_mode = "layer";          // none, layer, tensor
+  std::vector<double> tensor_split;          // shares of the devices; empty: even
+  std::vector<std::string> override_tensor;  // REGEX=DEVICE: where tiles with such tensors live, whatever the split
+  int64_t n_cpu_moe = 0;                     // layers whose experts live on the last CPU device
+  int n_cuts = 0;             // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
+  bool vocab_only = false;    // tokenizer and template only; no device is opened
+  bool needs_text = false;    // refuse a file whose vocabulary cannot be used; vocab_only implies it
+  ContextOptions context;     // what will be opened: the budget check counts it
+  DeviceOpener open_devices;  // for tests, which decorate devices; empty: the registry opens `devices`
 };
 
 /// What people and tests ask about a loaded model.

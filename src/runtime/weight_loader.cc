@@ -24,6 +24,8 @@ struct PackTask {
   const WeightLayout* layout;
   const TensorSpec* spec;
   const TilePanel* panel;
+  const TensorInfo* source;
+  int64_t first_row;  // of the source: the tensor's row 0; of a tensor of experts, this tile's
   int64_t row_begin;  // rows of the panel, a multiple of the layout's row group
   int64_t row_end;
   std::byte* dst;
@@ -57,7 +59,7 @@ class Loader {
       DeviceWeights& weights = model_.weights[static_cast<size_t>(model_.placement.home[t])];
       std::byte* base = weights.range->base() + weights.tiles_offset + model_.placement.offset[t];
       for (size_t p = 0; p < tile.panels.size(); ++p) {
-        add_panel(tile.panels[p], weights, base + weights.tile_layouts[t].panel_offsets[p]);
+        add_panel(tile, tile.panels[p], weights, base + weights.tile_layouts[t].panel_offsets[p]);
       }
     }
   }
@@ -77,11 +79,12 @@ class Loader {
         if (weights.bytes == 0) {
           continue;  // a device without tiles runs nothing
         }
-        auto* dst = reinterpret_cast<float*>(weights.range->base() + model_.replicas.offsets[t]);  // [columns] f32
+        auto* dst =
+            reinterpret_cast<float*>(weights.range->base() + model_.replicas.offsets[t]);  // [rows, columns] f32
         if (spec.source < 0) {
           std::ranges::copy(spec.constant, dst);
         } else {
-          dequantize_row(spec.dtype, bytes.data(), dst, spec.columns);
+          dequantize_row(spec.dtype, bytes.data(), dst, spec.rows * spec.columns);
         }
       }
     }
@@ -115,8 +118,11 @@ class Loader {
  private:
   const TensorInfo& source(const TensorSpec& spec) const { return file_.tensors()[static_cast<size_t>(spec.source)]; }
 
-  void add_panel(const TilePanel& panel, const DeviceWeights& weights, std::byte* dst) {
+  void add_panel(const Tile& tile, const TilePanel& panel, const DeviceWeights& weights, std::byte* dst) {
     const TensorSpec& spec = model_.definition.table.tensors[static_cast<size_t>(panel.tensor)];
+    const ExpertSource from =
+        tile.kind == TileKind::kExpert ? spec.experts[static_cast<size_t>(tile.expert)] : ExpertSource{spec.source, 0};
+    const TensorInfo* source = &file_.tensors()[static_cast<size_t>(from.source)];
     const WeightLayout* layout = weights.kernels->layout(spec.dtype);
     const uint64_t row = row_bytes(spec.dtype, static_cast<uint64_t>(panel.columns.size()));
     const auto group = static_cast<uint64_t>(layout->row_group);
@@ -126,7 +132,7 @@ class Loader {
       const int64_t end = std::min(begin + step, panel.n_rows);
       std::byte* at = dst + layout->packed_bytes(spec.dtype, begin, panel.columns.size());
       const auto n_rows = static_cast<uint64_t>(end - begin);
-      tasks_.push_back({layout, &spec, &panel, begin, end, at, row * n_rows, total_bytes_});
+      tasks_.push_back({layout, &spec, &panel, source, from.row, begin, end, at, row * n_rows, total_bytes_});
       total_bytes_ += tasks_.back().source_bytes;
       most_bytes_ = std::max(most_bytes_, tasks_.back().source_bytes);
       most_rows_ = std::max(most_rows_, n_rows);
@@ -170,10 +176,10 @@ class Loader {
       if (!announced_.compare_exchange_strong(i, i + 1)) {
         continue;
       }
-      const uint64_t full_row = source(*tasks_[i].spec).bytes_per_row();
+      const TensorInfo& info = *tasks_[i].source;
+      const uint64_t full_row = info.bytes_per_row();
       (void)for_each_run(tasks_[i], [&](int64_t begin, int64_t end) {  // hints: never an error
-        file_.will_need(source(*tasks_[i].spec), full_row * static_cast<uint64_t>(begin),
-                        full_row * static_cast<uint64_t>(end - begin));
+        file_.will_need(info, full_row * static_cast<uint64_t>(begin), full_row * static_cast<uint64_t>(end - begin));
         return Status();
       });
     }
@@ -181,7 +187,7 @@ class Loader {
 
   // Reads the task's rows, the wanted columns of each, and points worker.rows at them.
   Status read_rows(const PackTask& task, Worker& worker) const {
-    const TensorInfo& info = source(*task.spec);
+    const TensorInfo& info = *task.source;
     const uint64_t full_row = info.bytes_per_row();
     const uint64_t first = row_bytes(info.dtype, static_cast<uint64_t>(task.panel->columns.begin));
     const uint64_t part = row_bytes(info.dtype, static_cast<uint64_t>(task.panel->columns.size()));
@@ -203,7 +209,7 @@ class Loader {
     });
   }
 
-  // Calls visit(begin, end) for each run of consecutive rows of the tensor that the task packs.
+  // Calls visit(begin, end) for each run of consecutive rows of the source that the task packs.
   template <typename Visit>
   static Status for_each_run(const PackTask& task, Visit visit) {
     int64_t first = 0;  // panel row at which the current range begins
@@ -211,7 +217,8 @@ class Loader {
       const int64_t begin = std::max(task.row_begin, first);
       const int64_t end = std::min(task.row_end, first + range.size());
       if (begin < end) {
-        TRY(visit(range.begin + begin - first, range.begin + end - first));
+        const int64_t shift = task.first_row + range.begin - first;
+        TRY(visit(shift + begin, shift + end));
       }
       first += range.size();
     }

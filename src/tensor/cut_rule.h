@@ -1,10 +1,11 @@
 #pragma once
 // Cut rules: how a weight follows a splittable axis of its layer.
 //
-// Every splittable axis (attention heads, feed-forward columns, vocabulary rows) is divided into n_cuts pieces when a
-// model is loaded. An axis counts in *groups*: KV groups (one KV head with its query heads), single feed-forward
-// columns, single vocabulary rows. A CutRule says which rows or columns of one tensor belong to group g; AxisCuts says
-// which groups belong to cut c of one layer. Architecture files state the rules; nothing else knows them.
+// Every splittable axis (attention heads, feed-forward columns, vocabulary rows, experts) is divided into n_cuts pieces
+// when a model is loaded. An axis counts in *groups*: KV groups (one KV head with its query heads), single feed-forward
+// columns, single vocabulary rows, single experts. A CutRule says which rows or columns of one tensor belong to group
+// g; AxisCuts says which groups belong to cut c of one layer. Architecture files state the rules; nothing else knows
+// them.
 
 #include <array>
 #include <cstdint>
@@ -22,7 +23,7 @@ inline constexpr int kMaxCuts = 8;
 inline constexpr int64_t kActivationBlock = 32;
 
 /// A splittable axis of a layer (kHead: of the model).
-enum class CutAxis : uint8_t { kNone, kAttention, kFeedForward, kHead };
+enum class CutAxis : uint8_t { kNone, kAttention, kFeedForward, kHead, kExpert };
 
 /// Which dimension of a [rows, columns] weight the axis runs along.
 enum class CutDim : uint8_t { kNone, kRows, kColumns };

@@ -20,10 +20,21 @@ enum class TileKind : uint8_t {
   kAttn,     // attn(layer, cut)
   kFfn,      // ffn(layer, cut)
   kHead,     // head(cut)
+  kExpert,   // expert(layer, expert)
 };
 
 using TensorIndex = int32_t;
 inline constexpr TensorIndex kNoTensor = -1;
+
+/// More experts in a layer, and more of them for one token, than any model has.
+inline constexpr int64_t kMaxExperts = 1024;
+inline constexpr int64_t kMaxExpertsUsed = 64;
+
+/// Where the rows of one expert begin.
+struct ExpertSource {
+  int32_t source = -1;  // index among the file's tensors
+  int64_t row = 0;      // in that tensor, counted in rows of the spec's columns
+};
 
 struct TensorSpec {
   std::string name;  // as in the file; constants get a name of their own
@@ -35,12 +46,15 @@ struct TensorSpec {
   CutRule cut;
   int32_t source = -1;  // index among the file's tensors; -1: constant
   std::vector<float> constant;
+  /// kExpert: by expert. Then rows and columns are those of one expert, and `source` is unused.
+  std::vector<ExpertSource> experts;
 };
 
 /// Groups of the splittable axes of one layer.
 struct LayerAxes {
   int64_t n_kv_heads = 0;
   int64_t n_ff = 0;
+  int64_t n_experts = 0;
 };
 
 struct TensorTable {
@@ -54,6 +68,7 @@ struct TensorTable {
       case CutAxis::kAttention: return layers[static_cast<size_t>(layer)].n_kv_heads;
       case CutAxis::kFeedForward: return layers[static_cast<size_t>(layer)].n_ff;
       case CutAxis::kHead: return n_vocab;
+      case CutAxis::kExpert: return layers[static_cast<size_t>(layer)].n_experts;
       case CutAxis::kNone: break;
     }
     return 0;

@@ -33,17 +33,26 @@ double activate_scalar(Activation activation, double x) {
   return round_f16(0.5 * h * (1 + std::tanh(sqrt_2_over_pi * (h + 0.044715 * h * h * h))));
 }
 
+double glu_scalar_element(const GluArgs& args, double gate, float up) {
+  if (args.activation == Activation::kSiluClamped) {
+    const double x = std::min<double>(gate, args.limit);
+    const double y = std::clamp<double>(up, -args.limit, args.limit);
+    return x / (1 + std::exp(-args.alpha * x)) * (y + 1);
+  }
+  return static_cast<float>(activate_scalar(args.activation, gate)) * up;
+}
+
 /// The readable reference: activations in double.
 void glu_scalar(void* launch, const void* raw_args, const LaunchSizes& sizes) {
   const auto& args = *static_cast<const GluArgs*>(raw_args);
-  for_each_span(launch, sizes.n_tokens, args.width, [&](int64_t row, int64_t begin, int64_t end) {
+  const int64_t n_rows = args.n_rows == nullptr ? sizes.n_tokens : *args.n_rows;
+  for_each_span(launch, n_rows, args.width, [&](int64_t row, int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; block += kQ8Block) {
       const int64_t n = std::min(kQ8Block, end - block);
       float values[kQ8Block];
       for (int64_t i = 0; i < n; ++i) {
         const double gate = args.gate[row * args.gate_stride + block + i];
-        values[i] =
-            static_cast<float>(activate_scalar(args.activation, gate)) * args.up[row * args.up_stride + block + i];
+        values[i] = static_cast<float>(glu_scalar_element(args, gate, args.up[row * args.up_stride + block + i]));
       }
       if (args.y != nullptr) {
         std::copy_n(values, n, args.y + row * args.y_stride + block);

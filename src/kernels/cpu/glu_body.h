@@ -12,28 +12,42 @@
 
 namespace tessera::TESSERA_ISA {
 
+template <Activation kActivation>
+inline F32x16 glu_lanes(const GluArgs& args, F32x16 gate, F32x16 up) {
+  if constexpr (kActivation == Activation::kSiluClamped) {
+    const F32x16 limit = splat(args.limit);
+    const F32x16 x = min(limit, gate);
+    const F32x16 y = max(zero() - limit, min(limit, up));
+    return x / (splat(1.0F) + exp(x * splat(-args.alpha))) * (y + splat(1.0F));
+  } else {
+    return activate(kActivation, gate) * up;
+  }
+}
+
 /// gate, up, y: [n] f32.
 template <Activation kActivation>
-inline void glu_span(const float* gate, const float* up, float* y, int64_t n) {
+inline void glu_span(const GluArgs& args, const float* gate, const float* up, float* y, int64_t n) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    store(y + i, activate(kActivation, load(gate + i)) * load(up + i));
+    store(y + i, glu_lanes<kActivation>(args, load(gate + i), load(up + i)));
   }
   if (i < n) {
-    store_n(y + i, activate(kActivation, load_n(gate + i, n - i)) * load_n(up + i, n - i), n - i);
+    store_n(y + i, glu_lanes<kActivation>(args, load_n(gate + i, n - i), load_n(up + i, n - i)), n - i);
   }
 }
 
 void glu(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const GluArgs*>(raw_args);
-  const auto span =
-      args.activation == Activation::kSilu ? glu_span<Activation::kSilu> : glu_span<Activation::kGeluTanh>;
-  for_each_span(launch, sizes.n_tokens, args.width, [&](int64_t row, int64_t begin, int64_t end) {
+  const auto span = args.activation == Activation::kSilu       ? glu_span<Activation::kSilu>
+                    : args.activation == Activation::kGeluTanh ? glu_span<Activation::kGeluTanh>
+                                                               : glu_span<Activation::kSiluClamped>;
+  const int64_t n_rows = args.n_rows == nullptr ? sizes.n_tokens : *args.n_rows;
+  for_each_span(launch, n_rows, args.width, [&](int64_t row, int64_t begin, int64_t end) {
     float unwanted[kSpanColumns];
     for (int64_t at = begin; at < end; at += kSpanColumns) {
       const int64_t n = std::min(kSpanColumns, end - at);
       float* y = args.y != nullptr ? args.y + row * args.y_stride + at : unwanted;
-      span(args.gate + row * args.gate_stride + at, args.up + row * args.up_stride + at, y, n);
+      span(args, args.gate + row * args.gate_stride + at, args.up + row * args.up_stride + at, y, n);
       if (args.q8 != nullptr) {
         quantize_part(y, args.q8, row, args.width, at, n);
       }

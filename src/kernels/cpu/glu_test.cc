@@ -67,6 +67,42 @@ TEST_P(GluTest, MatchesDoubleAndDefinition) {
   }
 }
 
+TEST_P(GluTest, ClampsAndCountsItsOwnRows) {
+  TestRandom random(3);
+  for (const int64_t width : {1, 15, 16, 40, 257}) {
+    const int32_t n_rows = 2;  // of three: the third belongs to nobody
+    GuardedRows gate(random, 3, width, width + 2);
+    GuardedRows up(random, 3, width, width + 1);
+    for (int64_t i = 0; i < width; ++i) {
+      gate.at(0, i) = random.uniform(-60, 20);
+      up.at(0, i) = random.uniform(-20, 20);
+    }
+    GuardedRows expected(3, width, width + 7);
+    GluArgs args = make_args(gate, up, expected, Activation::kSiluClamped);
+    args.limit = 7;
+    args.alpha = 1.702F;
+    args.n_rows = &n_rows;
+    run_kernel(definition(Op::kGlu), args, {9, 0, 1});
+    for (int64_t t = 0; t < n_rows; ++t) {
+      for (int64_t i = 0; i < width; ++i) {
+        const double x = std::min(7.0, static_cast<double>(gate.at(t, i)));
+        const double y = std::clamp(static_cast<double>(up.at(t, i)), -7.0, 7.0);
+        const double exact = x / (1 + std::exp(-static_cast<double>(1.702F) * x)) * (y + 1);
+        ASSERT_TRUE(
+            within(expected.at(t, i), exact,
+                   std::fabs(exact) * kF32Epsilon * (12 + 3 * std::fabs(x)) + 2 * kF32Epsilon * std::fabs(x) + 1e-30))
+            << gate.at(t, i) << " and " << up.at(t, i);
+      }
+    }
+    for (const int n_threads : {1, 2, 3, 7}) {
+      GuardedRows y(3, width, width + 7);
+      args.y = y.data();
+      run_kernel(kernel(Op::kGlu), args, {9, 0, 1}, n_threads);
+      ASSERT_EQ(y, expected) << n_threads << " threads";
+    }
+  }
+}
+
 TEST_P(GluTest, QuantisesAsQuantizeWould) {
   TestRandom random(2);
   for (const int64_t width : {32, 96, 256, 288, 576, 1536}) {

@@ -9,18 +9,12 @@
 #include "device/device.h"
 #include "kernels/cpu/matmul_coded.h"
 #include "kernels/cpu/matmul_float.h"
+#include "kernels/cpu/matmul_part.h"
 #include "kernels/cpu/matmul_split.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/ops/matmul.h"
 
 namespace tessera::TESSERA_ISA {
-
-/// A thread's part of a panel.
-struct MatmulPart {
-  const MatmulPanel& panel;
-  int64_t row_begin, row_end;  // row_begin is a multiple of kGroupRows
-  int64_t token_begin, token_end;
-};
 
 /// Calls product_tile for a token count that is known at run time, 1 .. kMaxTokens.
 template <class Weights, int kMaxTokens, int kGroups>
@@ -145,6 +139,11 @@ void product_part(const MatmulPart& part, const MatmulArgs& args) {
   }
 }
 
+// NOLINTNEXTLINE(misc-definitions-in-headers)
+void matmul_part(const MatmulPart& part, const MatmulArgs& args) {
+  product_part(part, args);
+}
+
 /// How many parts the tokens are split into, a divisor of n_threads: one as long as there are rows enough.
 inline int token_parts(const MatmulArgs& args, int64_t n_tokens, int n_threads) {
   int64_t n_groups = 0;
@@ -179,7 +178,7 @@ void matmul(void* launch, const void* raw_args, const LaunchSizes& sizes) {
   }
   visit_share(args.panels, kGroupRows, cpu.thread % n_row_parts, n_row_parts, cost,
               [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
-                product_part({panel, begin, end, tokens.begin, tokens.end}, args);
+                matmul_part({panel, begin, end, tokens.begin, tokens.end}, args);
               });
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/kernel_table.h"
+#include "kernels/ops/matmul.h"
 
 namespace tessera {
 
@@ -17,5 +18,8 @@ void pack_groups(DType dtype, int64_t columns, std::span<const std::byte* const>
 
 /// The scalar set's product: KernelFn over panels of raw rows and float activations.
 void matmul_scalar(void* launch, const void* args, const LaunchSizes& sizes);
+/// Some rows and tokens of it. args: the input; its panels are not looked at.
+void matmul_scalar_part(const MatmulPanel& panel, const MatmulArgs& args, int64_t row_begin, int64_t row_end,
+                        int64_t token_begin, int64_t token_end);
 
 }  // namespace tessera

@@ -62,20 +62,25 @@ void pack_raw(DType dtype, int64_t columns, std::span<const std::byte* const> ro
   }
 }
 
+void matmul_scalar_part(const MatmulPanel& panel, const MatmulArgs& args, int64_t row_begin, int64_t row_end,
+                        int64_t token_begin, int64_t token_end) {
+  for (int64_t t = token_begin; t < token_end; t += kTokens) {
+    const float* x = args.x + t * args.x_stride + panel.column_begin;
+    for (int64_t r = row_begin; r < row_end; ++r) {
+      product_row(panel, r, x, args.x_stride, std::min(kTokens, token_end - t), panel.y + t * panel.y_stride + r);
+    }
+  }
+}
+
 void matmul_scalar(void* launch, const void* raw_args, const LaunchSizes& sizes) {
   const auto& cpu = *static_cast<const CpuLaunch*>(launch);
   const auto& args = *static_cast<const MatmulArgs*>(raw_args);
   const int64_t n_rows = args.per_output ? sizes.n_outputs : sizes.n_tokens;
   const auto cost = [](const MatmulPanel& panel) { return panel.columns; };
-  visit_share(
-      args.panels, 1, cpu.thread, cpu.n_threads, cost, [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
-        for (int64_t t = 0; t < n_rows; t += kTokens) {
-          const float* x = args.x + t * args.x_stride + panel.column_begin;
-          for (int64_t r = begin; r < end; ++r) {
-            product_row(panel, r, x, args.x_stride, std::min(kTokens, n_rows - t), panel.y + t * panel.y_stride + r);
-          }
-        }
-      });
+  visit_share(args.panels, 1, cpu.thread, cpu.n_threads, cost,
+              [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
+                matmul_scalar_part(panel, args, begin, end, 0, n_rows);
+              });
 }
 
 }  // namespace tessera

@@ -23,6 +23,12 @@ void append_add_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows)
 void append_scale_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_affine_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_gather_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_route_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_expert_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_expert_gather_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_expert_matmul_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_expert_sum_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_gate_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 
 /// The weight layouts of matmul, in the same manner.
 void append_layouts(CpuKernelSet set, CpuIsa isa, std::vector<WeightLayout>& layouts);

@@ -120,8 +120,9 @@ Value Builder::reduce(Value partial) {
   if (in.kind != ValueKind::kPartial) {
     return fail("reduce wants a partial");
   }
-  const auto& linear = std::get<LinearNode>(program_.nodes[static_cast<size_t>(in.producer)].op);
-  return add_node(ReduceNode{linear.w.scale, linear.w.bias}, {partial.id},
+  const auto* linear = std::get_if<LinearNode>(&program_.nodes[static_cast<size_t>(in.producer)].op);
+  const Weight w = linear == nullptr ? Weight{} : linear->w;
+  return add_node(ReduceNode{w.scale, w.bias}, {partial.id},
                   new_value(ValueKind::kWhole, CutAxis::kNone, -1, in.width, false));
 }
 
@@ -204,7 +205,7 @@ Value Builder::append(int32_t layer, const KvLayerSpec& spec, Value k, Value v) 
   return add_node(AppendNode{layer}, {k.id, v.id}, new_value(ValueKind::kCache, CutAxis::kAttention, layer, 0, false));
 }
 
-Value Builder::attention(Value q, Value cache, float scale, float softcap) {
+Value Builder::attention(Value q, Value cache, float scale, float softcap, TensorIndex sinks) {
   if (bad(q) || bad(cache)) {
     return {};
   }
@@ -216,22 +217,26 @@ Value Builder::attention(Value q, Value cache, float scale, float softcap) {
     return fail(fmt::format("layer {}: queries of {} per KV head are not heads of {}", layer, in.width, spec.k_dim));
   }
   const int64_t n_rep = in.width / spec.k_dim;
-  return add_node(AttentionNode{layer, n_rep, scale, softcap, spec.window}, {q.id, cache.id},
+  if (sinks != kNoTensor && table_.tensors[static_cast<size_t>(sinks)].columns != n_rep * spec.n_kv_heads) {
+    return fail(fmt::format("layer {}: {} sinks for {} heads", layer,
+                            table_.tensors[static_cast<size_t>(sinks)].columns, n_rep * spec.n_kv_heads));
+  }
+  return add_node(AttentionNode{layer, n_rep, scale, softcap, spec.window, sinks}, {q.id, cache.id},
                   new_value(ValueKind::kCut, CutAxis::kAttention, layer, n_rep * spec.v_dim, false));
 }
 
-Value Builder::glu(GluActivation activation, Value gate, Value up) {
+Value Builder::glu(GluActivation activation, Value gate, Value up, float limit, float alpha) {
   if (bad(gate) || bad(up)) {
     return {};
   }
   const ValueInfo in = info(gate);
   const ValueInfo other = info(up);
-  if (in.kind != ValueKind::kCut || in.per_output || other.kind != in.kind || other.per_output ||
-      other.width != in.width || other.axis != in.axis || other.layer != in.layer) {
-    return fail("gate and up are not two cut values of tokens with one shape");
+  if ((in.kind != ValueKind::kCut && in.kind != ValueKind::kExpertRows) || in.per_output || other.kind != in.kind ||
+      other.per_output || other.width != in.width || other.axis != in.axis || other.layer != in.layer) {
+    return fail("gate and up are not two cut values, or expert rows, of tokens with one shape");
   }
-  return add_node(GluNode{activation}, {gate.id, up.id},
-                  new_value(ValueKind::kCut, in.axis, in.layer, in.width, false));
+  return add_node(GluNode{activation, limit, alpha}, {gate.id, up.id},
+                  new_value(in.kind, in.axis, in.layer, in.width, false));
 }
 
 Value Builder::gather_outputs(Value x) {

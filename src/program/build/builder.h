@@ -47,7 +47,7 @@ class Builder {
   /// that is not cut is a mistake: give it a cut rule (one cut is possible).
   Value linear(const Weight& w, Value x);
 
-  /// Adds the partial's pieces; then scale and bias of the weight that made it. -> whole [n_tokens, rows]
+  /// Adds the partial's pieces; then scale and bias of the weight that made it, if one did. -> whole [n_tokens, rows]
   Value reduce(Value partial);
 
   /// a + b, both whole and of one shape. -> whole, the same shape
@@ -63,11 +63,24 @@ class Builder {
   /// Writes k and v to the layer's cache. -> the cache as attention sees it.
   Value append(int32_t layer, const KvLayerSpec& spec, Value k, Value v);
   /// Causal attention of q over the layer's cache; the window is the cache's. q cut [n_tokens, n_rep * k_dim per KV
-  /// head], n_rep query heads in a row for each KV head. -> cut [n_tokens, n_rep * v_dim per KV head]
-  Value attention(Value q, Value cache, float scale, float softcap = 0);
+  /// head], n_rep query heads in a row for each KV head. sinks: [n_head] logits that join the softmax's denominator, or
+  /// kNoTensor. -> cut [n_tokens, n_rep * v_dim per KV head]
+  Value attention(Value q, Value cache, float scale, float softcap = 0, TensorIndex sinks = kNoTensor);
 
-  /// activation(gate) * up, both cut over one axis with equal widths. -> cut, the same shape
-  Value glu(GluActivation activation, Value gate, Value up);
+  /// activation(gate) * up, both cut over one axis with equal widths, or both expert rows. limit and alpha: of
+  /// kSiluClamped (kernels/ops/glu.h). -> the same shape
+  Value glu(GluActivation activation, Value gate, Value up, float limit = 0, float alpha = 0);
+
+  // Experts (builder_experts.cc).
+  /// Chooses rule.n_used experts for every row of h (whole, [n_tokens, n_embd]) and weighs them. -> routing
+  Value route(const RouteNode& route, Value h);
+  /// Each row times the weight of its expert, scale and bias included. x: whole, one row per token, or expert rows of
+  /// the weight's layer. -> expert rows
+  Value expert_linear(const Weight& w, Value x, Value routing);
+  /// The weighted sum of every token's expert rows. -> partial, one piece per cut; reduce() must follow
+  Value expert_sum(Value rows, Value routing);
+  /// x * sigmoid(gate . h) row by row; gate [1, n_embd] is a replica. x and h whole. -> shape of x
+  Value gate_rows(TensorIndex gate, Value x, Value h);
 
   /// Rows of x whose logits are wanted. -> [n_outputs, width]
   Value gather_outputs(Value x);

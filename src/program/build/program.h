@@ -2,9 +2,9 @@
 // The program of one architecture: what it computes, written for no device in particular.
 //
 // A straight list of nodes over values. A value is *whole* (each row complete: the residual stream, norms), *cut* (rows
-// divided over the groups of an axis: heads, feed-forward columns, vocabulary) or *partial* (per-cut pieces that a
-// reduce has still to add). Nothing here knows devices, cuts in number, or batch sizes; lowering (program/lower) turns
-// a program and a placement into steps. Immutable once built.
+// divided over the groups of an axis: heads, feed-forward columns, vocabulary), *expert rows* (below) or *partial*
+// (per-cut pieces that a reduce has still to add). Nothing here knows devices, cuts in number, or batch sizes; lowering
+// (program/lower) turns a program and a placement into steps. Immutable once built.
 
 #include <cstdint>
 #include <string>
@@ -15,7 +15,9 @@
 
 namespace tessera {
 
-enum class ValueKind : uint8_t { kWhole, kCut, kPartial, kCache };
+/// kExpertRows: one row for each expert of each token, divided over the experts of a layer as a cut value is over
+/// groups.
+enum class ValueKind : uint8_t { kWhole, kCut, kPartial, kCache, kExpertRows };
 
 using ValueId = int32_t;
 using NodeId = int32_t;
@@ -37,7 +39,20 @@ struct Weight {
   [[nodiscard]] bool has_epilogue() const { return scale != kNoTensor || bias != kNoTensor; }
 };
 
-enum class GluActivation : uint8_t { kSilu, kGeluTanh };
+enum class GluActivation : uint8_t { kSilu, kGeluTanh, kSiluClamped };
+
+/// What a router's logits mean (docs/gguf-facts.md 2.5).
+enum class Gating : uint8_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSqrtSoftplus };
+
+/// How experts are chosen and weighed.
+struct RouteRule {
+  Gating gating = Gating::kSoftmax;
+  int64_t n_used = 1;
+  int64_t n_groups = 1;  // neighbouring experts in equal groups, of which only the best n_groups_used are candidates
+  int64_t n_groups_used = 1;
+  bool normalize = false;  // weights of a token sum to 1
+  float scale = 1;         // of the weights, after that
+};
 
 // What each kind of node does; inputs and outputs are whole unless said otherwise.
 struct EmbedNode {
@@ -83,15 +98,33 @@ struct AttentionNode {
   float scale;
   float softcap;
   int64_t window;
+  TensorIndex sinks;  // [n_head] or kNoTensor
 };  // q (cut), cache -> cut
 struct GluNode {
   GluActivation activation;
-};  // gate, up (cut) -> cut
+  float limit = 0;  // kSiluClamped (kernels/ops/glu.h)
+  float alpha = 0;
+};  // gate, up (cut or expert rows) -> the same
+struct RouteNode {
+  int32_t layer;
+  TensorIndex router;          // [n_experts, n_embd]
+  TensorIndex bias;            // [n_experts]: of the logits
+  TensorIndex selection_bias;  // [n_experts]: joins for the choice alone
+  RouteRule rule;
+};  // h -> routing [tokens, 2 * n_used]: the chosen experts, ascending (i32), then their weights (f32)
+struct ExpertLinearNode {
+  Weight w;
+};  // h (whole) or expert rows, routing -> expert rows: every row times its expert's weight, then scale and bias
+struct ExpertSumNode {};  // expert rows, routing -> partial: a token's weighted rows, in ascending order of experts
+struct GateRowsNode {
+  TensorIndex gate;  // [1, n_embd]
+};  // x, h -> x * sigmoid(gate . h), whole
 struct GatherOutputsNode {};  // x [tokens, w] -> [outputs, w]
 struct LogitsNode {};         // cut over the vocabulary -> the caller
 
 using NodeOp = std::variant<EmbedNode, RmsNormNode, LinearNode, AffineNode, ReduceNode, AddNode, ScaleNode,
-                            RopeTableNode, RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode>;
+                            RopeTableNode, RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode,
+                            RouteNode, ExpertLinearNode, ExpertSumNode, GateRowsNode>;
 
 struct Node {
   NodeOp op;

@@ -51,6 +51,12 @@ class Locator {
       const size_t earlier = later == a ? b : a;
       arises_[out] = arises_[later] == kEverywhere ? arises_[earlier] : arises_[later];
       pinned_[out] = arises_[out] != kEverywhere;
+    } else if (const auto* route = std::get_if<RouteNode>(&node.op)) {
+      // A discrete decision: made once, on a device that has its input anyway.
+      const DeviceMask near = arises_[static_cast<size_t>(node.inputs[0])];
+      arises_[out] =
+          lowest(near != kEverywhere ? near : devices_of_axis(tiles_, placement_, CutAxis::kExpert, route->layer));
+      pinned_[out] = true;
     } else if (!node.inputs.empty()) {
       arises_[out] = arises_[static_cast<size_t>(node.inputs[0])];
     }
@@ -106,7 +112,7 @@ class Locator {
 CutMask held_cuts(const TileSet& tiles, const Placement& placement, CutAxis axis, int32_t layer, int device) {
   CutMask mask = 0;
   for (int c = 0; c < tiles.n_cuts; ++c) {
-    const int tile = tiles.find(tile_kind_of(axis), layer, c);
+    const int tile = tiles.anchor(axis, layer, c);
     if (tile >= 0 && placement.home[static_cast<size_t>(tile)] == device) {
       mask |= CutMask{1} << c;
     }
@@ -125,7 +131,7 @@ CutMask nonempty_cuts(const TileSet& tiles, CutAxis axis, int32_t layer) {
 DeviceMask devices_of_axis(const TileSet& tiles, const Placement& placement, CutAxis axis, int32_t layer) {
   DeviceMask devices = 0;
   for (int c = 0; c < tiles.n_cuts; ++c) {
-    const int tile = tiles.find(tile_kind_of(axis), layer, c);
+    const int tile = tiles.anchor(axis, layer, c);
     if (tile >= 0) {
       devices |= DeviceMask{1} << placement.home[static_cast<size_t>(tile)];
     }

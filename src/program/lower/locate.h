@@ -6,7 +6,7 @@
 // device that uses its result; embedding rows are read by the host and sent to those. No split mode is consulted: any
 // map from tile to device is legal. The residual stream is the exception that keeps this from reaching back to the
 // first layer: a reduce, and a sum that a reduce feeds, run only on devices that hold the reduce's partials; a user
-// elsewhere gets a copy.
+// elsewhere gets a copy. Routing, a discrete decision, is made on one device and copied.
 
 #include <cstdint>
 #include <vector>

@@ -105,5 +105,59 @@ TEST(Locate, AUserWithoutPiecesGetsACopy) {
   EXPECT_EQ(second.copies[0].to, 1);
 }
 
+// One layer of four experts in two cuts behind one attention product pair.
+struct ExpertModel : Model {
+  ValueId routing = -1;
+  ValueId sum = -1;
+
+  ExpertModel() : Model(1) {
+    table.layers[0].n_experts = 4;
+    const TensorIndex weight = add("norm2", 1, 64, TileKind::kReplica, -1, {});
+    const TensorIndex router = add("router", 4, 64, TileKind::kReplica, -1, {});
+    Weight in;
+    in.weight = add("in", 64, 64, TileKind::kAttn, 0, CutRule::rows(CutAxis::kAttention, 32));
+    Weight out;
+    out.weight = add("out", 64, 64, TileKind::kAttn, 0, CutRule::columns(CutAxis::kAttention, 32));
+    Weight experts;
+    experts.weight = add("experts", 64, 64, TileKind::kExpert, 0, {});
+    table.tensors.back().experts.resize(4);
+    Weight head;
+    head.weight = add("head2", 128, 64, TileKind::kHead, -1, CutRule::rows(CutAxis::kHead, 1));
+    Builder b(table, 64);
+    Value x = b.embed(0);
+    x = b.add(x, b.reduce(b.linear(out, b.linear(in, x))));
+    const Value h = b.rms_norm(x, weight, 1e-5F);
+    const Value chosen = b.route({0, router, kNoTensor, kNoTensor, {.n_used = 2}}, h);
+    routing = chosen.id;
+    const Value y = b.reduce(b.expert_sum(b.expert_linear(experts, h, chosen), chosen));
+    sum = y.id;
+    x = b.add(x, y);
+    b.logits(b.linear(head, b.gather_outputs(x)));
+    program = std::move(b).finish().value();
+  }
+};
+
+TEST(Locate, RoutingIsDecidedOnceAndCopied) {
+  const ExpertModel m;
+  const TileSet tiles = make_tiles(m.table, 2);
+  const Locations where = m.place(tiles, [](const Tile& t) { return t.cut; });
+  const ValueLocation& routing = where.values[static_cast<size_t>(m.routing)];
+  EXPECT_EQ(routing.runs, 1U);
+  ASSERT_EQ(routing.copies.size(), 1U);
+  EXPECT_EQ(routing.copies[0].to, 1);
+  EXPECT_EQ(where.values[static_cast<size_t>(m.sum)].runs, 3U);
+}
+
+TEST(Locate, ExpertsElsewhereAreRoutedWhereTheStreamIs) {
+  const ExpertModel m;
+  const TileSet tiles = make_tiles(m.table, 2);
+  const Locations where = m.place(tiles, [](const Tile& t) { return t.kind == TileKind::kExpert ? 2 : 0; });
+  const ValueLocation& routing = where.values[static_cast<size_t>(m.routing)];
+  EXPECT_EQ(routing.runs, 1U);
+  ASSERT_EQ(routing.copies.size(), 1U);
+  EXPECT_EQ(routing.copies[0].to, 2);
+  EXPECT_EQ(where.values[static_cast<size_t>(m.sum)].runs, 4U);
+}
+
 }  // namespace
 }  // namespace tessera

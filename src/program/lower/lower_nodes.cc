@@ -19,6 +19,19 @@ namespace tessera {
 
 using Addresses = Recorder::Addresses;
 
+namespace {
+
+Activation glu_activation(GluActivation activation) {
+  switch (activation) {
+    case GluActivation::kSilu: return Activation::kSilu;
+    case GluActivation::kGeluTanh: return Activation::kGeluTanh;
+    case GluActivation::kSiluClamped: break;
+  }
+  return Activation::kSiluClamped;
+}
+
+}  // namespace
+
 void Lowerer::lower_node(NodeId id) {
   if (done_[static_cast<size_t>(id)]) {
     return;
@@ -42,6 +55,10 @@ void Lowerer::lower_node(NodeId id) {
     void operator()(const GluNode& op) { self.lower_glu(node, op); }
     void operator()(const GatherOutputsNode&) { self.lower_gather(node); }
     void operator()(const LogitsNode&) { self.lower_logits(node); }
+    void operator()(const RouteNode& op) { self.lower_route(node, op); }
+    void operator()(const ExpertLinearNode&) { self.lower_expert_linear(id); }
+    void operator()(const ExpertSumNode&) { self.lower_expert_sum(node); }
+    void operator()(const GateRowsNode& op) { self.lower_gate_rows(node, op); }
   };
   std::visit(Visitor{*this, node, id}, node.op);
   if (!node.outputs.empty() && value(node.outputs[0]).kind == ValueKind::kWhole) {
@@ -208,6 +225,30 @@ void Lowerer::lower_append(const Node& node, const AppendNode& op) {
   }
 }
 
+// One step for all cuts that a device holds. Sinks lie in the order of the model's heads, so with them neighbouring
+// cuts share a step.
+std::vector<Lowerer::AttentionRun> Lowerer::attention_runs(const AttentionNode& op, int device) const {
+  const std::vector<KvPanel> panels = kv_panels(op.layer, device);
+  if (op.sinks == kNoTensor) {
+    return {{panels, nullptr}};
+  }
+  const AxisCuts& cuts = in_.tiles->cuts(CutAxis::kAttention, op.layer);
+  const CutMask held = held_cuts(*in_.tiles, *in_.placement, CutAxis::kAttention, op.layer, device);
+  std::vector<AttentionRun> runs;
+  int64_t next = -1;  // KV head of the model that would continue the run
+  size_t p = 0;
+  for (CutMask rest = held; rest != 0; rest &= rest - 1, ++p) {
+    const IndexRange heads = cuts.groups(std::countr_zero(rest));
+    if (heads.begin != next) {
+      // The kernel counts heads from the device's first.
+      runs.push_back({{}, replica(op.sinks, device) + (heads.begin - panels[p].kv_head_begin) * op.n_rep});
+    }
+    runs.back().panels.push_back(panels[p]);
+    next = heads.end;
+  }
+  return runs;
+}
+
 void Lowerer::lower_attention(const Node& node, const AttentionNode& op) {
   const auto klass = static_cast<size_t>(classes_.of_layer[static_cast<size_t>(op.layer)]);
   const KvFormat format = kv_format(op.layer);
@@ -217,27 +258,29 @@ void Lowerer::lower_attention(const Node& node, const AttentionNode& op) {
     const BufferId positions = uploads_.at({device, host_.positions});
     const BufferId seq_rows = uploads_.at({device, host_.seq_rows});
     const BufferId pages = uploads_.at({device, host_.classes[klass].page_table});
-    const std::vector<KvPanel> panels = kv_panels(op.layer, device);
     const int64_t row_pages = in_.shape.row_pages;
-    record<AttentionArgs>(
-        Op::kAttention, device, {q.buffer, positions, seq_rows, pages}, {y.buffer},
-        [=](AttentionArgs& a, const Addresses& at) {
-          a.q = at.floats(q.buffer);
-          a.q_stride = q.width;
-          a.out = at.floats(y.buffer);
-          a.out_stride = y.width;
-          a.n_rep = op.n_rep;
-          a.format = format;
-          a.panels = panels;
-          a.positions = at.ints(positions);
-          a.seq_rows = at.ints(seq_rows);
-          a.page_table = at.ints(pages);
-          a.page_table_stride = row_pages;
-          a.scale = op.scale;
-          a.softcap = op.softcap;
-          a.window = op.window;
-        },
-        in_.k_type, in_.v_type);
+    for (const AttentionRun& run : attention_runs(op, device)) {
+      record<AttentionArgs>(
+          Op::kAttention, device, {q.buffer, positions, seq_rows, pages}, {y.buffer},
+          [=](AttentionArgs& a, const Addresses& at) {
+            a.q = at.floats(q.buffer);
+            a.q_stride = q.width;
+            a.out = at.floats(y.buffer);
+            a.out_stride = y.width;
+            a.n_rep = op.n_rep;
+            a.format = format;
+            a.panels = run.panels;
+            a.positions = at.ints(positions);
+            a.seq_rows = at.ints(seq_rows);
+            a.page_table = at.ints(pages);
+            a.page_table_stride = row_pages;
+            a.scale = op.scale;
+            a.softcap = op.softcap;
+            a.window = op.window;
+            a.sinks = run.sinks;
+          },
+          in_.k_type, in_.v_type);
+    }
   }
 }
 
@@ -246,17 +289,25 @@ void Lowerer::lower_glu(const Node& node, const GluNode& op) {
     const Instance gate = instance(node.inputs[0], device);
     const Instance up = instance(node.inputs[1], device);
     const bool quantized = wants_q8(node.outputs[0], device);
-    Instance& y = make_instance(node.outputs[0], device, !quantized || wants_floats(node.outputs[0], device));
+    const bool floats = !quantized || wants_floats(node.outputs[0], device);
+    // Expert rows: the routing is the gate's; there are as many as the plan says.
+    const ExpertRowsOf rows = expert_rows_of(node.inputs[0], device);
+    Instance& y = rows.plan < 0 ? make_instance(node.outputs[0], device, floats)
+                                : make_expert_rows(node.outputs[0], rows.routing, device, floats);
+    std::vector<BufferId> reads = {gate.buffer, up.buffer};
+    if (rows.plan >= 0) {
+      reads.push_back(rows.plan);
+    }
     std::vector<BufferId> writes;
     if (y.buffer >= 0) {
       writes.push_back(y.buffer);
     }
     if (quantized) {
-      y.q8 = recorder_.scratch(device, in_.shape.n_tokens * q8_row_bytes(y.width));
+      const int64_t max_rows = rows.plan < 0 ? in_.shape.n_tokens : max_expert_rows(rows.routing);
+      y.q8 = recorder_.scratch(device, max_rows * q8_row_bytes(y.width));
       writes.push_back(y.q8);
     }
-    const Activation activation = op.activation == GluActivation::kSilu ? Activation::kSilu : Activation::kGeluTanh;
-    record<GluArgs>(Op::kGlu, device, {gate.buffer, up.buffer}, writes, [=, y = y](GluArgs& a, const Addresses& at) {
+    record<GluArgs>(Op::kGlu, device, reads, writes, [=, y = y](GluArgs& a, const Addresses& at) {
       a.gate = at.floats(gate.buffer);
       a.gate_stride = gate.width;
       a.up = at.floats(up.buffer);
@@ -264,7 +315,10 @@ void Lowerer::lower_glu(const Node& node, const GluNode& op) {
       a.y = y.buffer < 0 ? nullptr : at.floats(y.buffer);
       a.y_stride = y.width;
       a.width = y.width;
-      a.activation = activation;
+      a.activation = glu_activation(op.activation);
+      a.limit = op.limit;
+      a.alpha = op.alpha;
+      a.n_rows = rows.plan < 0 ? nullptr : at.ints(rows.plan) + rows.n_experts;
       a.q8 = y.q8 < 0 ? nullptr : at.bytes(y.q8);
     });
   }

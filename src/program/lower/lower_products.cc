@@ -12,11 +12,24 @@ namespace tessera {
 
 using Addresses = Recorder::Addresses;
 
+namespace {
+
+/// The weight that a node multiplies its first input with, or null.
+const Weight* weight_of(const Node& node) {
+  if (const auto* linear = std::get_if<LinearNode>(&node.op)) {
+    return &linear->w;
+  }
+  const auto* experts = std::get_if<ExpertLinearNode>(&node.op);
+  return experts == nullptr ? nullptr : &experts->w;
+}
+
+}  // namespace
+
 bool Lowerer::wants_q8(ValueId id, int device) const {
   for (const NodeId consumer : consumers_[static_cast<size_t>(id)]) {
-    const auto* linear = std::get_if<LinearNode>(&program_.nodes[static_cast<size_t>(consumer)].op);
-    if (linear != nullptr) {
-      const WeightLayout* layout = kernels(device).layout(tensor(linear->w.weight).dtype);
+    const Weight* w = weight_of(program_.nodes[static_cast<size_t>(consumer)]);
+    if (w != nullptr) {
+      const WeightLayout* layout = kernels(device).layout(tensor(w->weight).dtype);
       if (layout != nullptr && layout->quantized_input) {
         return true;
       }
@@ -27,11 +40,11 @@ bool Lowerer::wants_q8(ValueId id, int device) const {
 
 bool Lowerer::wants_floats(ValueId id, int device) const {
   for (const NodeId consumer : consumers_[static_cast<size_t>(id)]) {
-    const auto* linear = std::get_if<LinearNode>(&program_.nodes[static_cast<size_t>(consumer)].op);
-    if (linear == nullptr) {
+    const Weight* w = weight_of(program_.nodes[static_cast<size_t>(consumer)]);
+    if (w == nullptr) {
       return true;
     }
-    const WeightLayout* layout = kernels(device).layout(tensor(linear->w.weight).dtype);
+    const WeightLayout* layout = kernels(device).layout(tensor(w->weight).dtype);
     if (layout == nullptr || !layout->quantized_input) {
       return true;
     }

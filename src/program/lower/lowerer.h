@@ -3,9 +3,9 @@
 //
 // For each node and each device on which locate() lets it run, one step is recorded. A value on a device is an
 // *instance*: whole values have full rows, cut values the columns of the cuts that the device holds, side by side in
-// ascending order; partials one matrix per held cut. Named fusions: several products of one input share a launch; a
-// norm or glu whose result feeds integer products writes it quantised as well; a reduce takes the residual sum that
-// follows.
+// ascending order; partials one matrix per held cut; expert rows those of the experts that the device holds. Named
+// fusions: several products of one input share a launch; a norm or glu whose result feeds integer products writes it
+// quantised as well; a reduce takes the residual sum that follows.
 
 #include <map>
 #include <string>
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ops/expert_matmul.h"
 #include "kernels/ops/kv_layout.h"
 #include "program/lower/lower.h"
 
@@ -49,6 +50,13 @@ class Lowerer {
   void lower_gather(const Node& node);
   void lower_logits(const Node& node);
 
+  /// Cuts that one attention step takes.
+  struct AttentionRun {
+    std::vector<KvPanel> panels;
+    const float* sinks = nullptr;  // as AttentionArgs has them
+  };
+  [[nodiscard]] std::vector<AttentionRun> attention_runs(const AttentionNode& op, int device) const;
+
   // Products (lower_products.cc).
   struct Product {
     NodeId node;
@@ -83,6 +91,33 @@ class Lowerer {
   std::vector<Leaf> subtree_roots(ValueId partial, int device, bool for_others);
   void record_reduce(ValueId out, int device, const std::vector<Leaf>& leaves, CutRange range, CutMask nonempty,
                      BufferId y, const ReduceNode* epilogue, ValueId residual);
+
+  // Experts (lower_experts.cc).
+  /// A panel before addresses are known.
+  struct ExpertPanelPlan {
+    ExpertPanel panel;
+    BufferId y = -1;
+  };
+  /// The plan behind a value of expert rows; plan -1: it is no such value.
+  struct ExpertRowsOf {
+    ValueId routing = -1;
+    BufferId plan = -1;
+    int64_t n_experts = 0;
+  };
+  ExpertRowsOf expert_rows_of(ValueId id, int device);
+  [[nodiscard]] Status check_expert_homes() const;
+  [[nodiscard]] int32_t expert_home(int32_t layer, int64_t expert) const;
+  [[nodiscard]] int64_t max_expert_rows(ValueId routing) const;
+  void lower_route(const Node& node, const RouteNode& op);
+  void lower_expert_linear(NodeId id);
+  void lower_expert_sum(const Node& node);
+  void lower_gate_rows(const Node& node, const GateRowsNode& op);
+  BufferId replica_product(TensorIndex matrix, ValueId input, int device);
+  BufferId ensure_plan(ValueId routing, int32_t layer, int device);
+  BufferId gather_tokens(BufferId from, int64_t row_bytes, ValueId routing, int32_t layer, int device);
+  Instance& make_expert_rows(ValueId id, ValueId routing, int device, bool with_floats);
+  [[nodiscard]] ExpertPanelPlan plan_expert_panel(const Weight& w, int device) const;
+  void record_expert_products(const std::vector<Product>& products, const Node& node, int device);
 
   // Helpers.
   [[nodiscard]] const ValueInfo& value(ValueId id) const { return program_.values[static_cast<size_t>(id)]; }
@@ -128,6 +163,7 @@ class Lowerer {
   std::map<InstanceKey, Instance> instances_;
   std::map<std::pair<int, uint64_t>, BufferId> uploads_;  // (device, host offset)
   std::map<InstanceKey, std::vector<Leaf>> roots_;        // (partial, device): sub-tree roots ready for others
+  std::map<InstanceKey, BufferId> plans_;                 // (routing, device): plan of expert rows
   std::vector<std::vector<NodeId>> consumers_;            // by value
   std::vector<bool> done_;                                // by node: already recorded with an earlier one
   Lowered result_;

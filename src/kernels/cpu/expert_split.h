@@ -1,0 +1,63 @@
+#pragma once
+// How the threads of a team share the products of expert_matmul, and what follows a product.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/checked.h"
+#include "device/cpu/cpu_launch.h"
+#include "kernels/ops/expert_matmul.h"
+#include "kernels/ops/matmul.h"
+
+namespace tessera {
+
+/// Shares out whole groups of row_group weight rows over all experts that have rows, a thread's about
+/// 1 / n_threads of the sum of cost(panel, tokens) > 0 over them: with a few tokens, too, all threads have work. For
+/// each expert and panel of this thread calls product(panel as matmul's, row_begin, row_end, token_begin, token_end),
+/// then applies scale and bias.
+template <typename Cost, typename Product>
+void share_expert_products(const ExpertMatmulArgs& args, int64_t row_group, const CpuLaunch& cpu, Cost cost,
+                           Product product) {
+  const auto for_each = [&](auto visit) {
+    for (int64_t e = 0; e < args.n_experts; ++e) {
+      const int64_t n_tokens = args.begins[e + 1] - args.begins[e];
+      for (const ExpertPanel& panel : args.panels) {
+        if (n_tokens > 0) {
+          const auto n_groups =
+              static_cast<int64_t>(div_up(static_cast<uint64_t>(panel.rows), static_cast<uint64_t>(row_group)));
+          visit(e, panel, n_groups, cost(panel, n_tokens));
+        }
+      }
+    }
+  };
+  int64_t total = 0;
+  for_each([&](int64_t, const ExpertPanel&, int64_t n_groups, int64_t group_cost) { total += n_groups * group_cost; });
+  const int64_t begin = total * cpu.thread / cpu.n_threads;
+  const int64_t end = total * (cpu.thread + 1) / cpu.n_threads;
+  int64_t before = 0;
+  for_each([&](int64_t e, const ExpertPanel& panel, int64_t n_groups, int64_t group_cost) {
+    // The groups whose start lies in [begin, end).
+    const auto first_from = [&](int64_t at) {
+      return at <= before ? 0 : std::min(n_groups, (at - before + group_cost - 1) / group_cost);
+    };
+    const int64_t row_begin = first_from(begin) * row_group;
+    const int64_t row_end = std::min(first_from(end) * row_group, panel.rows);
+    before += n_groups * group_cost;
+    if (row_begin >= row_end) {
+      return;
+    }
+    const auto expert = static_cast<size_t>(e);
+    product(MatmulPanel{panel.dtype, panel.weights[expert], panel.rows, panel.columns, 0, panel.y, panel.y_stride},
+            row_begin, row_end, int64_t{args.begins[e]}, int64_t{args.begins[e + 1]});
+    const float* bias = panel.bias.empty() ? nullptr : panel.bias[expert];
+    for (int64_t t = args.begins[e]; t < args.begins[e + 1] && (panel.scale != nullptr || bias != nullptr); ++t) {
+      float* y = panel.y + t * panel.y_stride;
+      for (int64_t r = row_begin; r < row_end; ++r) {
+        const float scaled = panel.scale == nullptr ? y[r] : y[r] * panel.scale[e];
+        y[r] = bias == nullptr ? scaled : scaled + bias[r];
+      }
+    }
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,311 @@
+// Lowerer's experts: routing once, then on every device that holds experts a plan of expert rows, products over those
+// rows, and one partial per cut.
+
+#include <bit>
+#include <fmt/format.h>
+
+#include "kernels/ops/expert_gather.h"
+#include "kernels/ops/expert_matmul.h"
+#include "kernels/ops/expert_rows.h"
+#include "kernels/ops/expert_sum.h"
+#include "kernels/ops/gate_rows.h"
+#include "kernels/ops/matmul.h"
+#include "kernels/ops/quantize.h"
+#include "kernels/ops/route.h"
+#include "program/lower/lowerer.h"
+
+namespace tessera {
+
+using Addresses = Recorder::Addresses;
+
+namespace {
+
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
+RouteGating route_gating(Gating gating) {
+  switch (gating) {
+    case Gating::kSoftmax: return RouteGating::kSoftmax;
+    case Gating::kSigmoid: return RouteGating::kSigmoid;
+    case Gating::kSoftmaxOfChosen: return RouteGating::kSoftmaxOfChosen;
+    case Gating::kSqrtSoftplus: break;
+  }
+  return RouteGating::kSqrtSoftplus;
+}
+
+/// Which panel of a tile is a tensor's.
+size_t panel_index(const Tile& tile, TensorIndex tensor) {
+  size_t p = 0;
+  while (tile.panels[p].tensor != tensor) {
+    ++p;
+  }
+  return p;
+}
+
+}  // namespace
+
+// A cut's pieces are added up where its experts are: they share a home.
+Status Lowerer::check_expert_homes() const {
+  for (int32_t l = 0; l < static_cast<int32_t>(table_.layers.size()); ++l) {
+    const AxisCuts& cuts = in_.tiles->cuts(CutAxis::kExpert, l);
+    for (int c = 0; c < in_.tiles->n_cuts; ++c) {
+      const IndexRange experts = cuts.groups(c);
+      for (int64_t e = experts.begin; e < experts.end; ++e) {
+        if (expert_home(l, e) != expert_home(l, experts.begin)) {
+          return {ErrorCode::kUnsupported,
+                  fmt::format("experts {} and {} of layer {} belong to one cut and live on two devices; raise --cuts",
+                              experts.begin, e, l)};
+        }
+      }
+    }
+  }
+  return {};
+}
+
+int32_t Lowerer::expert_home(int32_t layer, int64_t expert) const {
+  return in_.placement->home[static_cast<size_t>(in_.tiles->find_expert(layer, expert))];
+}
+
+// [n_tokens, rows] = h times a float32 matrix that every device holds.
+BufferId Lowerer::replica_product(TensorIndex matrix, ValueId input, int device) {
+  const TensorSpec& spec = tensor(matrix);
+  const Instance x = instance(input, device);
+  const BufferId y = recorder_.scratch(device, in_.shape.n_tokens * spec.rows * kFloatBytes);
+  const float* weights = replica(matrix, device);
+  record<MatmulArgs>(Op::kMatmul, device, {x.buffer}, {y},
+                     [=, rows = spec.rows, columns = spec.columns](MatmulArgs& a, const Addresses& at) {
+                       a.x = at.floats(x.buffer);
+                       a.x_stride = x.width;
+                       a.panels.push_back({DType::kF32, weights, rows, columns, 0, at.floats(y), rows});
+                     });
+  return y;
+}
+
+void Lowerer::lower_route(const Node& node, const RouteNode& op) {
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, op.layer);
+  for (const int device : devices_of(node)) {
+    const BufferId logits = replica_product(op.router, node.inputs[0], device);
+    const Instance y = make_instance(node.outputs[0], device);
+    const float* bias = op.bias == kNoTensor ? nullptr : replica(op.bias, device);
+    const float* selection_bias = op.selection_bias == kNoTensor ? nullptr : replica(op.selection_bias, device);
+    record<RouteArgs>(Op::kRoute, device, {logits}, {y.buffer}, [=](RouteArgs& a, const Addresses& at) {
+      a.logits = at.floats(logits);
+      a.bias = bias;
+      a.selection_bias = selection_bias;
+      a.n_experts = n_experts;
+      a.n_used = op.rule.n_used;
+      a.n_groups = op.rule.n_groups;
+      a.n_groups_used = op.rule.n_groups_used;
+      a.gating = route_gating(op.rule.gating);
+      a.normalize = op.rule.normalize;
+      a.scale = op.rule.scale;
+      a.routing = reinterpret_cast<int32_t*>(at.bytes(y.buffer));
+    });
+  }
+}
+
+int64_t Lowerer::max_expert_rows(ValueId routing) const {
+  return in_.shape.n_tokens * (value(routing).width / 2);
+}
+
+// The plan of this device's expert rows, made when they are first needed.
+BufferId Lowerer::ensure_plan(ValueId routing, int32_t layer, int device) {
+  const auto known = plans_.find({routing, device});
+  if (known != plans_.end()) {
+    return known->second;
+  }
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, layer);
+  const int64_t n_used = value(routing).width / 2;
+  const int64_t max_rows = max_expert_rows(routing);
+  std::vector<uint8_t> held(static_cast<size_t>(n_experts));
+  for (int64_t e = 0; e < n_experts; ++e) {
+    held[static_cast<size_t>(e)] = expert_home(layer, e) == device ? 1 : 0;
+  }
+  const BufferId from = instance(routing, device).buffer;
+  const BufferId plan = recorder_.scratch(device, expert_plan_bytes(n_experts, max_rows));
+  record<ExpertRowsArgs>(Op::kExpertRows, device, {from}, {plan}, [=](ExpertRowsArgs& a, const Addresses& at) {
+    a.routing = at.ints(from);
+    a.n_used = n_used;
+    a.n_experts = n_experts;
+    a.held = held;
+    a.plan = expert_plan(reinterpret_cast<int32_t*>(at.bytes(plan)), n_experts, max_rows);
+  });
+  return plans_[{routing, device}] = plan;
+}
+
+Lowerer::ExpertRowsOf Lowerer::expert_rows_of(ValueId id, int device) {
+  const ValueInfo& v = value(id);
+  if (v.kind != ValueKind::kExpertRows) {
+    return {};
+  }
+  // Every way to expert rows begins with a product, whose second input is the routing.
+  const Node* node = &program_.nodes[static_cast<size_t>(v.producer)];
+  while (!std::holds_alternative<ExpertLinearNode>(node->op)) {
+    node = &program_.nodes[static_cast<size_t>(value(node->inputs[0]).producer)];
+  }
+  return {node->inputs[1], ensure_plan(node->inputs[1], v.layer, device), table_.n_groups(CutAxis::kExpert, v.layer)};
+}
+
+// A copy of each expert row's token: what products of a whole value read.
+BufferId Lowerer::gather_tokens(BufferId from, int64_t row_bytes, ValueId routing, int32_t layer, int device) {
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, layer);
+  const int64_t max_rows = max_expert_rows(routing);
+  const BufferId plan = ensure_plan(routing, layer, device);
+  const BufferId to = recorder_.scratch(device, max_rows * row_bytes);
+  record<ExpertGatherArgs>(
+      Op::kExpertGather, device, {from, plan}, {to}, [=](ExpertGatherArgs& a, const Addresses& at) {
+        const ExpertPlan p = expert_plan(reinterpret_cast<int32_t*>(at.bytes(plan)), n_experts, max_rows);
+        a.x = at.bytes(from);
+        a.row_bytes = row_bytes;
+        a.n_rows = p.begins + n_experts;
+        a.tokens = p.tokens;
+        a.y = at.bytes(to);
+      });
+  return to;
+}
+
+Lowerer::Instance& Lowerer::make_expert_rows(ValueId id, ValueId routing, int device, bool with_floats) {
+  Instance rows;
+  rows.width = value(id).width;
+  if (with_floats) {
+    rows.buffer = recorder_.scratch(device, max_expert_rows(routing) * rows.width * kFloatBytes);
+  }
+  return instances_[{id, device}] = rows;
+}
+
+// The products of this node's inputs with experts of this layer: gate and up.
+void Lowerer::lower_expert_linear(NodeId id) {
+  const Node& node = program_.nodes[static_cast<size_t>(id)];
+  std::vector<Product> products;
+  for (const NodeId other : consumers_[static_cast<size_t>(node.inputs[0])]) {
+    const Node& n = program_.nodes[static_cast<size_t>(other)];
+    const auto* linear = std::get_if<ExpertLinearNode>(&n.op);
+    if (linear != nullptr && n.inputs == node.inputs) {
+      products.push_back({other, linear->w.weight, n.outputs[0]});
+      done_[static_cast<size_t>(other)] = true;
+    }
+  }
+  for (const int device : devices_of(node)) {
+    record_expert_products(products, node, device);
+  }
+}
+
+Lowerer::ExpertPanelPlan Lowerer::plan_expert_panel(const Weight& w, int device) const {
+  const LowerDevice& target = in_.devices[static_cast<size_t>(device)];
+  const TensorSpec& spec = tensor(w.weight);
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, spec.layer);
+  ExpertPanelPlan plan;
+  plan.panel.dtype = spec.dtype;
+  plan.panel.rows = spec.rows;
+  plan.panel.columns = spec.columns;
+  plan.panel.scale = w.scale == kNoTensor ? nullptr : replica(w.scale, device);
+  for (int64_t e = 0; e < n_experts; ++e) {
+    const auto tile = static_cast<size_t>(in_.tiles->find_expert(spec.layer, e));
+    const bool here = in_.placement->home[tile] == device;
+    const auto address = [&](TensorIndex t) -> const std::byte* {
+      const size_t p = panel_index(in_.tiles->tiles[tile], t);
+      return here ? target.tiles + in_.placement->offset[tile] + (*target.tile_layouts)[tile].panel_offsets[p]
+                  : nullptr;
+    };
+    plan.panel.weights.push_back(address(w.weight));
+    if (w.bias != kNoTensor) {
+      plan.panel.bias.push_back(reinterpret_cast<const float*>(address(w.bias)));
+    }
+  }
+  return plan;
+}
+
+void Lowerer::record_expert_products(const std::vector<Product>& products, const Node& node, int device) {
+  const ValueId input = node.inputs[0];
+  const ValueId routing = node.inputs[1];
+  const int32_t layer = value(node.outputs[0]).layer;
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, layer);
+  const BufferId plan = ensure_plan(routing, layer, device);
+  std::vector<ExpertPanelPlan> panels;
+  std::vector<BufferId> writes;
+  bool reads_q8 = false;
+  bool reads_floats = false;
+  for (const Product& product : products) {
+    const WeightLayout* layout = kernels(device).layout(tensor(product.tensor).dtype);  // load has checked it
+    (layout->quantized_input ? reads_q8 : reads_floats) = true;
+    const auto& op = std::get<ExpertLinearNode>(program_.nodes[static_cast<size_t>(product.node)].op);
+    ExpertPanelPlan panel = plan_expert_panel(op.w, device);
+    panel.y = make_expert_rows(product.output, routing, device, true).buffer;
+    writes.push_back(panel.y);
+    panels.push_back(std::move(panel));
+  }
+  if (reads_q8 && value(input).kind == ValueKind::kWhole) {
+    ensure_q8(input, device);
+  }
+  Instance x = instance(input, device);
+  if (value(input).kind == ValueKind::kWhole) {
+    const int64_t columns = x.width;
+    x.q8 = reads_q8 ? gather_tokens(x.q8, q8_row_bytes(columns), routing, layer, device) : -1;
+    x.buffer = reads_floats ? gather_tokens(x.buffer, columns * kFloatBytes, routing, layer, device) : -1;
+  }
+  std::vector<BufferId> reads = {plan};
+  for (const auto& [wanted, buffer] : {std::pair(reads_q8, x.q8), std::pair(reads_floats, x.buffer)}) {
+    if (wanted) {
+      reads.push_back(buffer);
+    }
+  }
+  record<ExpertMatmulArgs>(Op::kExpertMatmul, device, reads, writes, [=](ExpertMatmulArgs& a, const Addresses& at) {
+    a.x = reads_floats ? at.floats(x.buffer) : nullptr;
+    a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
+    a.begins = at.ints(plan);
+    a.n_experts = n_experts;
+    for (const ExpertPanelPlan& p : panels) {
+      a.panels.push_back(p.panel);
+      a.panels.back().y = at.floats(p.y);
+      a.panels.back().y_stride = p.panel.rows;
+    }
+  });
+}
+
+void Lowerer::lower_expert_sum(const Node& node) {
+  const ValueInfo& out = value(node.outputs[0]);
+  const ValueId routing = node.inputs[1];
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, out.layer);
+  const int64_t max_rows = max_expert_rows(routing);
+  for (const int device : devices_of(node)) {
+    const Instance x = instance(node.inputs[0], device);
+    const BufferId chosen = instance(routing, device).buffer;
+    const BufferId plan = ensure_plan(routing, out.layer, device);
+    const Instance y = make_product_instance(node.outputs[0], device);
+    std::vector<IndexRange> pieces;  // each cut's experts
+    for (CutMask rest = y.cuts; rest != 0; rest &= rest - 1) {
+      pieces.push_back(in_.tiles->cuts(CutAxis::kExpert, out.layer).groups(std::countr_zero(rest)));
+    }
+    const int64_t piece_floats = this->max_rows(out) * out.width;
+    record<ExpertSumArgs>(
+        Op::kExpertSum, device, {x.buffer, chosen, plan}, {y.buffer},
+        [=, n_used = value(routing).width / 2](ExpertSumArgs& a, const Addresses& at) {
+          a.x = at.floats(x.buffer);
+          a.routing = at.ints(chosen);
+          a.rows = expert_plan(reinterpret_cast<int32_t*>(at.bytes(plan)), n_experts, max_rows).rows;
+          a.n_used = n_used;
+          a.width = x.width;
+          float* piece = at.floats(y.buffer);
+          for (const IndexRange& experts : pieces) {
+            a.pieces.push_back({static_cast<int32_t>(experts.begin), static_cast<int32_t>(experts.end), piece});
+            piece += piece_floats;
+          }
+        });
+  }
+}
+
+void Lowerer::lower_gate_rows(const Node& node, const GateRowsNode& op) {
+  for (const int device : devices_of(node)) {
+    const Instance x = instance(node.inputs[0], device);
+    const BufferId gate = replica_product(op.gate, node.inputs[1], device);
+    const Instance y = make_instance_over(node.outputs[0], node.inputs[0], device);
+    record<GateRowsArgs>(Op::kGateRows, device, {x.buffer, gate}, {y.buffer},
+                         [=](GateRowsArgs& a, const Addresses& at) {
+                           a.x = at.floats(x.buffer);
+                           a.gate = at.floats(gate);
+                           a.y = at.floats(y.buffer);
+                           a.width = y.width;
+                         });
+  }
+}
+
+}  // namespace tessera
