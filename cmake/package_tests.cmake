@@ -25,6 +25,7 @@ add_executable(c_api_walk ${walk_sources})
 target_link_libraries(c_api_walk PRIVATE package_user_options)
 add_test(NAME c_api_walk COMMAND c_api_walk ${CMAKE_SOURCE_DIR}/tests/data)
 
+tessera_quick(${CMAKE_SOURCE_DIR}/tests/c_api/wrapper_test.cc)
 add_executable(c_api_wrapper_test ${CMAKE_SOURCE_DIR}/tests/c_api/wrapper_test.cc)
 target_link_libraries(c_api_wrapper_test PRIVATE package_user_options GTest::gtest_main GTest::gmock)
 target_compile_definitions(c_api_wrapper_test PRIVATE TESSERA_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
