@@ -19,25 +19,6 @@ bool is_cancelled(const GenerateHooks& hooks) {
   return hooks.cancelled != nullptr && hooks.cancelled->load(std::memory_order_relaxed);
 }
 
-// The options' sampler with the tokens banned that generation must not choose.
-Result<Sampler> make_sampler(const Tokenizer& tokenizer, const GenerateOptions& options) {
-  constexpr float kBanned = -std::numeric_limits<float>::infinity();
-  SamplerOptions sampling = options.sampler;
-  for (const int64_t id : tokenizer.suppress_tokens()) {
-    sampling.logit_bias.push_back({static_cast<int32_t>(id), kBanned});
-  }
-  if (options.ignore_eos) {
-    for (const int32_t id : tokenizer.end_of_generation_ids()) {
-      sampling.logit_bias.push_back({id, kBanned});
-    }
-  }
-  DryBreakers breakers;
-  if (Sampler::uses_dry(sampling)) {
-    ASSIGN_OR_RETURN(breakers, DryBreakers::create(tokenizer, sampling.dry_sequence_breakers));
-  }
-  return Sampler(sampling, std::move(breakers));
-}
-
 // Turns tokens into text, cuts it at stop words and hands it on.
 class TextOutput {
  public:
@@ -120,7 +101,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
     TRY(hooks.on_prompt());
   }
 
-  ASSIGN_OR_RETURN(Sampler sampler, make_sampler(tokenizer, options));
+  ASSIGN_OR_RETURN(Sampler sampler, make_sampler(options));
   sampler.accept(prompt);
   result.seed = sampler.seed();
   TextOutput output(tokenizer, options, hooks);
@@ -231,6 +212,29 @@ Result<StopReason> Session::shift_and_append(int32_t id, size_t n_keep, const Ge
   silent.cancelled = hooks.cancelled;
   ASSIGN_OR_RETURN(const bool complete, read(left, silent));
   return complete ? StopReason::kNone : StopReason::kCancelled;
+}
+
+// The options' sampler with the tokens banned that generation must not choose.
+Result<Sampler> Session::make_sampler(const GenerateOptions& options) {
+  constexpr float kBanned = -std::numeric_limits<float>::infinity();
+  const Tokenizer& tokenizer = context_.model().tokenizer();
+  SamplerOptions sampling = options.sampler;
+  for (const int64_t id : tokenizer.suppress_tokens()) {
+    sampling.logit_bias.push_back({static_cast<int32_t>(id), kBanned});
+  }
+  if (options.ignore_eos) {
+    for (const int32_t id : tokenizer.end_of_generation_ids()) {
+      sampling.logit_bias.push_back({id, kBanned});
+    }
+  }
+  if (!Sampler::uses_dry(sampling)) {
+    return Sampler(sampling);
+  }
+  if (breaker_texts_ != sampling.dry_sequence_breakers) {
+    ASSIGN_OR_RETURN(breakers_, DryBreakers::create(tokenizer, sampling.dry_sequence_breakers));
+    breaker_texts_ = sampling.dry_sequence_breakers;
+  }
+  return Sampler(sampling, breakers_);
 }
 
 Result<int32_t> Session::choose(Sampler& sampler) {

@@ -101,6 +101,7 @@ class Session {
 
  private:
   Status keep_common(std::span<const int32_t> prompt);
+  Result<Sampler> make_sampler(const GenerateOptions& options);
   Result<bool> read(std::span<const int32_t> tokens, const GenerateHooks& hooks);
   Result<StopReason> append(int32_t id, const GenerateHooks& hooks);
   Result<StopReason> shift_and_append(int32_t id, size_t n_keep, const GenerateHooks& hooks);
@@ -108,7 +109,9 @@ class Session {
 
   Context& context_;
   int32_t seq_;
-  std::vector<int32_t> held_;  // what the sequence holds
+  std::vector<int32_t> held_;               // what the sequence holds
+  std::vector<std::string> breaker_texts_;  // of breakers_
+  DryBreakers breakers_;                    // kept from one generation to the next: they cost a look at every token
 };
 
 }  // namespace tessera
