@@ -8,16 +8,33 @@
 
 #include <cstdio>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sched.h>
 #include <string>
+#include <vector>
 
 #include "ceilings.h"
 
 namespace tessera::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+/// Per second, of one thread and of all together.
+struct Rates {
+  double one = 0;
+  double all = 0;
+};
+
+struct IsaRates {
+  CpuIsa isa = CpuIsa::kPortable;
+  Rates int8_ops;
+  Rates f32_ops;
+};
+
+struct Report {
+  int n_threads = 1;
+  uint64_t footprint = 0;
+  Rates read_bytes;
+  std::vector<IsaRates> isas;
+};
 
 int usable_processors() {
   cpu_set_t set;
@@ -25,38 +42,48 @@ int usable_processors() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-/// {"one": , "all": } in 10^9 per second.
 template <class Measure>
-Json one_and_all(int n_threads, const Measure& measure) {
+Rates one_and_all(int n_threads, const Measure& measure) {
   const double one = measure(1);
-  return {{"one", 1e-9 * one}, {"all", n_threads == 1 ? 1e-9 * one : 1e-9 * measure(n_threads)}};
+  return {one, n_threads == 1 ? one : measure(n_threads)};
 }
 
-Json measure_all(int n_threads, uint64_t footprint) {
-  Json isas = Json::object();
+Report measure_all(int n_threads, uint64_t footprint) {
+  Report report = {n_threads, footprint, {}, {}};
+  report.read_bytes = one_and_all(n_threads, [&](int n) { return read_bytes_per_s(footprint, n); });
   for (const CpuIsa isa : cpu_isas()) {
     if (isa != CpuIsa::kPortable) {
-      isas[std::string(cpu_isa_name(isa))] = {
-          {"int8_gop_per_s", one_and_all(n_threads, [&](int n) { return int8_ops_per_s(isa, n); })},
-          {"f32_gop_per_s", one_and_all(n_threads, [&](int n) { return f32_ops_per_s(isa, n); })}};
+      report.isas.push_back({isa, one_and_all(n_threads, [&](int n) { return int8_ops_per_s(isa, n); }),
+                             one_and_all(n_threads, [&](int n) { return f32_ops_per_s(isa, n); })});
     }
   }
-  return {{"threads", n_threads},
-          {"footprint_mib", footprint >> 20},
-          {"read_gb_per_s", one_and_all(n_threads, [&](int n) { return read_bytes_per_s(footprint, n); })},
-          {"isas", isas}};
+  return report;
 }
 
-void print_text(const Json& report) {
-  fmt::print("{:22} {:>10} {:>10}\n", "", "1 thread", fmt::format("{} threads", report["threads"].get<int>()));
-  const auto line = [](const std::string& name, const Json& rates, const char* unit) {
-    fmt::print("{:22} {:10.1f} {:10.1f} {}\n", name, rates["one"].get<double>(), rates["all"].get<double>(), unit);
+void print_text(const Report& report) {
+  fmt::print("{:22} {:>10} {:>10}\n", "", "1 thread", fmt::format("{} threads", report.n_threads));
+  const auto line = [](const std::string& name, const Rates& rates, const char* unit) {
+    fmt::print("{:22} {:10.1f} {:10.1f} {}\n", name, 1e-9 * rates.one, 1e-9 * rates.all, unit);
   };
-  line(fmt::format("read from {} MiB", report["footprint_mib"].get<uint64_t>()), report["read_gb_per_s"], "GB/s");
-  for (const auto& [isa, rates] : report["isas"].items()) {
-    line(isa + " int8", rates["int8_gop_per_s"], "Gop/s");
-    line(isa + " float32", rates["f32_gop_per_s"], "Gop/s");
+  line(fmt::format("read from {} MiB", report.footprint >> 20), report.read_bytes, "GB/s");
+  for (const IsaRates& each : report.isas) {
+    line(fmt::format("{} int8", cpu_isa_name(each.isa)), each.int8_ops, "Gop/s");
+    line(fmt::format("{} float32", cpu_isa_name(each.isa)), each.f32_ops, "Gop/s");
   }
+}
+
+void print_json(const Report& report) {
+  const auto json = [](const Rates& rates) {
+    return fmt::format(R"({{"one":{:.3f},"all":{:.3f}}})", 1e-9 * rates.one, 1e-9 * rates.all);
+  };
+  std::string isas;
+  for (const IsaRates& each : report.isas) {
+    isas += fmt::format(R"({}"{}":{{"int8_gop_per_s":{},"f32_gop_per_s":{}}})", isas.empty() ? "" : ",",
+                        cpu_isa_name(each.isa), json(each.int8_ops), json(each.f32_ops));
+  }
+  fmt::print(R"({{"threads":{},"footprint_mib":{},"read_gb_per_s":{},"isas":{{{}}}}})", report.n_threads,
+             report.footprint >> 20, json(report.read_bytes), isas);
+  fmt::print("\n");
 }
 
 int run(int argc, char** argv) {
@@ -79,12 +106,8 @@ int run(int argc, char** argv) {
       return 2;
     }
   }
-  const Json report = measure_all(n_threads, footprint);
-  if (json) {
-    fmt::print("{}\n", report.dump());
-  } else {
-    print_text(report);
-  }
+  const Report report = measure_all(n_threads, footprint);
+  json ? print_json(report) : print_text(report);
   return 0;
 }
 
