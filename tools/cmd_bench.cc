@@ -137,6 +137,7 @@ Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& se
   options.path = setting.path;
   options.devices = split_at(setting.devices, '/');
   options.device_memory = flags.get_bytes_list("device-memory");
+  set_cpus(flags, options);
   options.kernels = flags.get_string("kernels");
   options.cpu_isa = flags.get_string("cpu-isa");
   options.split_mode = setting.split_mode;

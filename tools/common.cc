@@ -38,6 +38,7 @@ ModelOptions model_options(const ParsedFlags& flags) {
   options.devices = flags.get_string_list("device");
   options.device_memory = flags.get_bytes_list("device-memory");
   options.n_threads = static_cast<int>(flags.get_uint("threads"));
+  set_cpus(flags, options);
   options.kernels = flags.get_string("kernels");
   options.cpu_isa = flags.get_string("cpu-isa");
   options.split_mode = flags.get_string("split-mode");
@@ -51,6 +52,13 @@ ModelOptions model_options(const ParsedFlags& flags) {
   options.context.k_type = dtype_from_name(flags.get_string("cache-type-k")).value();
   options.context.v_type = dtype_from_name(flags.get_string("cache-type-v")).value();
   return options;
+}
+
+void set_cpus(const ParsedFlags& flags, ModelOptions& options) {
+  options.cpu_mask = flags.get_string("cpu-mask");
+  options.cpu_range = flags.get_string("cpu-range");
+  options.cpu_strict = flags.get_uint("cpu-strict") != 0;
+  options.numa = flags.get_string("numa");
 }
 
 Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log) {

@@ -21,6 +21,8 @@ void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options);
 /// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of
 /// "Devices and placement" and "Batches and memory".
 ModelOptions model_options(const ParsedFlags& flags);
+/// Copies the flags that say where threads run: --cpu-mask, --cpu-range, --cpu-strict, --numa.
+void set_cpus(const ParsedFlags& flags, ModelOptions& options);
 
 /// Loads a model; meanwhile a progress bar on standard error if that is a terminal, and one line there when it is done.
 Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log);

@@ -1,6 +1,7 @@
 #include "base/threads.h"
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <csignal>
 #include <ctime>
@@ -17,6 +18,7 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using CpuSet = std::array<cpu_set_t, 8>;  // 8192 CPUs, the most that Linux can be built for
 
 void relax() {
 #if defined(__x86_64__)
@@ -45,12 +47,32 @@ int container_quota_threads() {
 }  // namespace
 
 int hardware_threads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  // A machine with more processors than cpu_set_t holds (1024) fails here; the library's count stands in.
-  const int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-                                                             : static_cast<int>(std::thread::hardware_concurrency());
+  const auto n_cpus = static_cast<int>(allowed_cpus().size());
+  const int n = n_cpus > 0 ? n_cpus : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, std::min(n, container_quota_threads()));
+}
+
+std::vector<int> allowed_cpus() {
+  CpuSet set{};
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, set.data()) == 0) {
+    for (size_t cpu = 0; cpu < 8 * sizeof set; ++cpu) {
+      if (CPU_ISSET_S(cpu, sizeof set, set.data())) {
+        cpus.push_back(static_cast<int>(cpu));
+      }
+    }
+  }
+  return cpus;
+}
+
+void run_on_cpus(const std::vector<int>& cpus) {
+  CpuSet set{};
+  for (const int cpu : cpus) {
+    CPU_SET_S(static_cast<size_t>(cpu), sizeof set, set.data());
+  }
+  if (!cpus.empty()) {
+    sched_setaffinity(0, sizeof set, set.data());
+  }
 }
 
 Result<std::thread> start_thread(const std::string& name, std::function<void()> body) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/status.h"
 
@@ -20,6 +21,11 @@ namespace tessera {
 
 /// Threads that this process can run at once: its processor affinity, cut by a container's CPU quota. At least 1.
 int hardware_threads();
+
+/// CPUs that the calling thread may run on, ascending; empty where the system does not say.
+std::vector<int> allowed_cpus();
+/// Keeps the calling thread on these CPUs. A hint: where the system refuses, and for no CPUs, nothing changes.
+void run_on_cpus(const std::vector<int>& cpus);
 
 /// Starts a thread with a name for debuggers (cut to 15 bytes). Signals from outside (SIGINT, SIGTERM, ...) are blocked
 /// on it: they reach the threads that expect them. Errors: kOutOfMemory when the system grants no more threads.

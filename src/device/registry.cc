@@ -100,12 +100,13 @@ Result<DeviceSet> open_devices(const DeviceOptions& options) {
       cpu.budget_bytes.push_back(budgets[i]);
     }
   }
+  DeviceSet set;
   std::vector<std::unique_ptr<Device>> cpu_devices;
   if (!cpu.names.empty()) {
+    ASSIGN_OR_RETURN(cpu.affinity, choose_affinity(options.cpu_affinity, cpu_topology()));
+    set.cpus = cpu.affinity.cpus;
     ASSIGN_OR_RETURN(cpu_devices, make_cpu_devices(cpu));
   }
-
-  DeviceSet set;
   auto next_cpu = cpu_devices.begin();
   for (size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].backend == "cpu") {

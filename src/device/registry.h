@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/cpu/cpu_affinity.h"
 #include "device/device.h"
 
 namespace tessera {
@@ -35,19 +36,21 @@ struct DeviceOptions {
   std::vector<uint64_t> budget_bytes;  // of --device-memory: none, one for all, or one for each name
   int n_threads = 0;                   // of --threads, shared by the CPU devices; 0: what the machine runs at once
   std::string cpu_kernel_class = "cpu-scalar";
+  CpuAffinityOptions cpu_affinity;  // of --cpu-mask, --cpu-range, --cpu-strict, --numa
 };
 
 /// Open devices in the order in which they were named.
 struct DeviceSet {
   std::vector<std::unique_ptr<Device>> devices;
+  CpuList cpus;  // on which the threads of the CPU devices run; empty: any
 
   [[nodiscard]] size_t size() const { return devices.size(); }
   Device& operator[](size_t i) const { return *devices[i]; }
 };
 
 /// Opens all devices. A budget that is not given is an even share of the memory available to the CPU devices, and no
-/// limit for null devices. Errors: those of parse_device_names; kInvalidArgument for a wrong number of budgets or a
-/// budget of 0; kOutOfMemory.
+/// limit for null devices. Errors: those of parse_device_names and choose_affinity; kInvalidArgument for a wrong number
+/// of budgets or a budget of 0; kOutOfMemory.
 Result<DeviceSet> open_devices(const DeviceOptions& options);
 
 /// A device that --device could name here.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <utility>
 
 #include "base/check.h"
@@ -64,6 +65,8 @@ class ModelLoader {
       TRY(load_weights(*model_, options_.n_threads > 0 ? options_.n_threads : model_->devices[0].info().n_threads,
                        progress_));
       ASSIGN_OR_RETURN(model_->loop, LoopThread::start());
+      // What the vocabulary was built from is freed by now, but not given back: 5 MB for one of 262,144 tokens.
+      malloc_trim(0);
     }
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     model_->summary.load_ms = taken.count();
@@ -119,6 +122,7 @@ class ModelLoader {
     devices.names = options_.devices;
     devices.budget_bytes = options_.device_memory;
     devices.n_threads = options_.n_threads;
+    devices.cpu_affinity = {options_.cpu_mask, options_.cpu_range, options_.cpu_strict, options_.numa};
     devices.cpu_kernel_class = kernels_->kernel_class();
     ASSIGN_OR_RETURN(model_->devices, options_.open_devices ? options_.open_devices(devices) : open_devices(devices));
     static_assert(kMaxDevices <= kMaxMaskDevices);

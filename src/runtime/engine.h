@@ -42,6 +42,10 @@ struct ModelOptions {
   std::vector<std::string> devices;          // of --device; empty: cpu:0
   std::vector<uint64_t> device_memory;       // of --device-memory: none, one for all, or one each
   int n_threads = 0;                         // over all devices; 0: what the machine runs at once
+  std::string cpu_mask;                      // CPUs for the threads, hexadecimal; empty: any. With cpu_range: both
+  std::string cpu_range;                     // the same as LO-HI
+  bool cpu_strict = false;                   // each thread on one of these CPUs
+  std::string numa = "none";                 // none, distribute, isolate, numactl (device/cpu/cpu_affinity.h)
   std::string kernels = "auto";              // auto, fast, scalar
   std::string cpu_isa = "auto";              // auto, portable, avx2, avx512
   std::string split_mode = "layer";          // none, layer, tensor

@@ -102,14 +102,20 @@ class Loader {
       helpers.threads.reserve(workers.size());
       for (size_t i = 1; i < workers.size(); ++i) {
         // Fewer threads take longer and pack the same bytes.
-        Result<std::thread> helper = start_thread("tessera-load", [this, w = &workers[i]] { work(*w, {}); });
+        Result<std::thread> helper = start_thread("tessera-load", [this, w = &workers[i]] {
+          run_on_cpus(model_.devices.cpus);
+          work(*w, {});
+        });
         if (!helper.ok()) {
           break;
         }
         helpers.threads.push_back(std::move(helper).value());
       }
       report(progress);
+      const std::vector<int> callers_own = allowed_cpus();
+      run_on_cpus(model_.devices.cpus);
       work(workers[0], progress);
+      run_on_cpus(callers_own);
     }
     report(progress);
     return failure_;

@@ -1,5 +1,6 @@
 #include "device/cpu/cpu_device.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <utility>
 
@@ -14,16 +15,18 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(DeviceInfo info, uint64_t budget_bytes, std::unique_ptr<HostQueue> queue)
+  CpuDevice(DeviceInfo info, uint64_t budget_bytes, CpuList interleave_nodes, std::unique_ptr<HostQueue> queue)
       : info_(std::move(info)),
         budget_(std::make_shared<MemoryBudget>(info_.name, budget_bytes)),
+        interleave_nodes_(std::move(interleave_nodes)),
         queue_(std::move(queue)) {}
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   [[nodiscard]] uint64_t budget_bytes() const override { return budget_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return budget_->used_bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
-    ASSIGN_OR_RETURN(std::unique_ptr<MemoryRange> range, CpuMemory::reserve(budget_, max_bytes, std::move(purpose)));
+    ASSIGN_OR_RETURN(std::unique_ptr<MemoryRange> range,
+                     CpuMemory::reserve(budget_, max_bytes, std::move(purpose), interleave_nodes_));
     return range;
   }
   Queue& compute_queue() override { return *queue_; }
@@ -31,6 +34,7 @@ class CpuDevice final : public Device {
  private:
   const DeviceInfo info_;
   const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges
+  const CpuList interleave_nodes_;
   const std::unique_ptr<HostQueue> queue_;
 };
 
@@ -65,37 +69,49 @@ Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOpt
                   fmt::format("{} memory budgets for {} CPU devices", options.budget_bytes.size(), n_names));
   }
   const CpuHost host = cpu_host();
+  const CpuAffinity& affinity = options.affinity;
+  const int n_cores =
+      affinity.cpus.empty() ? host.n_threads : std::min(host.n_threads, static_cast<int>(affinity.cpus.size()));
   const int n_devices = static_cast<int>(n_names);
-  const int n_threads = options.n_threads == 0 ? host.n_threads : options.n_threads;
-  const SpinTimes spin = choose_spin_times(n_threads, n_devices, host.n_threads, options.spin_us);
+  const int n_threads = options.n_threads == 0 ? n_cores : options.n_threads;
+  const SpinTimes spin = choose_spin_times(n_threads, n_devices, n_cores, options.spin_us);
   const bool shared = n_threads < n_devices;
   std::shared_ptr<CpuTeam> team;
   if (shared) {
-    ASSIGN_OR_RETURN(team, CpuTeam::start("cpu", n_threads, spin.team_us));
+    ASSIGN_OR_RETURN(team, CpuTeam::start("cpu", n_threads, spin.team_us, affinity));
   }
 
   std::vector<std::unique_ptr<Device>> devices;
+  int first_thread = 0;
   for (int i = 0; i < n_devices; ++i) {
     const std::string& name = options.names[static_cast<size_t>(i)];
     if (!shared) {
       const int n_own = n_threads / n_devices + (i < n_threads % n_devices ? 1 : 0);
-      ASSIGN_OR_RETURN(team, CpuTeam::start(name, n_own, spin.team_us));
+      ASSIGN_OR_RETURN(team, CpuTeam::start(name, n_own, spin.team_us, affinity, first_thread));
     }
     ASSIGN_OR_RETURN(auto queue, HostQueue::start({name, spin.queue_us, spin.wait_us},
                                                   [team](const CommandList& list, const LaunchSizes& sizes) {
                                                     team->run(list, sizes);
                                                   }));
+    // The queue's thread is the team's thread 0.
+    queue->submit_host([cpus = affinity.of(first_thread)]() -> Status {
+      run_on_cpus(cpus);
+      return {};
+    });
+    first_thread += shared ? 0 : team->n_threads();
     DeviceInfo info;
     info.name = name;
-    info.description = fmt::format("{}, {} of {} threads{}", host.processor, team->n_threads(), host.n_threads,
-                                   shared ? fmt::format(" shared by {} devices", n_devices) : "");
+    info.description = fmt::format("{}, {} of {} threads{}{}", host.processor, team->n_threads(), host.n_threads,
+                                   shared ? fmt::format(" shared by {} devices", n_devices) : "",
+                                   affinity.cpus.empty() ? "" : " on CPUs " + cpu_list_text(affinity.cpus));
     info.kernel_class = options.kernel_class;
     info.n_threads = team->n_threads();
     uint64_t budget = options.budget_bytes.empty() ? 0 : options.budget_bytes[static_cast<size_t>(i)];
     if (budget == 0) {
       budget = host.available_bytes / static_cast<uint64_t>(n_devices);
     }
-    devices.push_back(std::make_unique<CpuDevice>(std::move(info), budget, std::move(queue)));
+    devices.push_back(
+        std::make_unique<CpuDevice>(std::move(info), budget, affinity.interleave_nodes, std::move(queue)));
   }
   return devices;
 }

@@ -9,15 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "device/cpu/cpu_affinity.h"
 #include "device/device.h"
 
 namespace tessera {
 
 struct CpuDeviceOptions {
   std::vector<std::string> names = {"cpu:0"};  // one device each
-  int n_threads = 0;                           // in all, shared by the devices; 0: what the machine runs at once
+  int n_threads = 0;                           // in all, shared by the devices; 0: what its CPUs run at once
   std::vector<uint64_t> budget_bytes = {};     // one for each name; empty or 0: an even share of available memory
   std::string kernel_class = "cpu-scalar";     // of the kernel table they are used with
+  CpuAffinity affinity = {};                   // where threads run; they are counted over the devices in their order
   // How long a thread spins for another before it sleeps. 50 us covers the gap between two steps of a decode and is
   // about what one sleep and wake-up costs. Not used (0) where threads outnumber cores.
   int spin_us = 50;

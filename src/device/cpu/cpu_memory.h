@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "device/cpu/cpu_affinity.h"
 #include "device/device.h"
 #include "device/memory_budget.h"
 
@@ -12,9 +13,10 @@ namespace tessera {
 
 class CpuMemory final : public MemoryRange {
  public:
+  /// interleave_nodes: memory nodes over which pages are spread in turn; none: a page lies where it is first touched.
   /// Errors: kOutOfMemory.
   static Result<std::unique_ptr<CpuMemory>> reserve(std::shared_ptr<MemoryBudget> budget, uint64_t max_bytes,
-                                                    std::string purpose);
+                                                    std::string purpose, const CpuList& interleave_nodes = {});
   ~CpuMemory() override;
   CpuMemory(const CpuMemory&) = delete;
   CpuMemory& operator=(const CpuMemory&) = delete;

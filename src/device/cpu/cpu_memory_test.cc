@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sstream>
 #include <unistd.h>
 
 namespace tessera {
@@ -45,6 +46,26 @@ TEST(CpuMemory, ReservingCostsNothing) {
   EXPECT_EQ(CpuMemory::reserve(budget, UINT64_MAX, "kv").status().code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(CpuMemory::reserve(budget, uint64_t{1} << 60, "kv").status().code(), ErrorCode::kOutOfMemory);
   EXPECT_TRUE(reserve(budget, 0)->resize(0).ok());
+}
+
+// Node 0 is there on every machine; what the system took for an order is read back.
+TEST(CpuMemory, PagesAreSpreadOverNodes) {
+  const auto budget = std::make_shared<MemoryBudget>("cpu:0", 8 * kMiB);
+  auto memory = CpuMemory::reserve(budget, 4 * kMiB, "weights", {0});
+  ASSERT_TRUE(memory.ok());
+  ASSERT_TRUE((*memory)->resize(4 * kMiB).ok());
+  std::memset((*memory)->base(), 1, 4 * kMiB);
+  std::ifstream maps("/proc/self/numa_maps");
+  if (!maps) {
+    GTEST_SKIP() << "this system has no memory nodes";
+  }
+  std::ostringstream address;
+  address << std::hex << reinterpret_cast<uintptr_t>((*memory)->base());
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    found = found || line.find(address.str() + " interleave:0") != std::string::npos;
+  }
+  EXPECT_TRUE(found);
 }
 
 TEST(CpuMemory, GrowsWithinTheBudgetAndSaysWhatIsLacking) {

@@ -7,12 +7,16 @@
 
 namespace tessera {
 
-Result<std::shared_ptr<CpuTeam>> CpuTeam::start(const std::string& name, int n_threads, int spin_us) {
+Result<std::shared_ptr<CpuTeam>> CpuTeam::start(const std::string& name, int n_threads, int spin_us,
+                                                const CpuAffinity& affinity, int first_thread) {
   CHECK(n_threads >= 1);
   std::shared_ptr<CpuTeam> team(new CpuTeam(n_threads, spin_us));
   for (int i = 1; i < n_threads; ++i) {
-    ASSIGN_OR_RETURN(std::thread thread,
-                     start_thread(fmt::format("{}/{}", name, i), [t = team.get(), i] { t->work(i); }));
+    ASSIGN_OR_RETURN(std::thread thread, start_thread(fmt::format("{}/{}", name, i),
+                                                      [t = team.get(), i, cpus = affinity.of(first_thread + i)] {
+                                                        run_on_cpus(cpus);
+                                                        t->work(i);
+                                                      }));
     team->threads_.push_back(std::move(thread));
   }
   return team;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "device/cpu/cpu_affinity.h"
 #include "device/cpu/cpu_launch.h"
 #include "device/device.h"
 
@@ -21,9 +22,11 @@ namespace tessera {
 
 class CpuTeam {
  public:
-  /// Starts n_threads - 1 threads, named `name`/1 and so on. REQUIRES: n_threads >= 1.
+  /// Starts n_threads - 1 threads, named `name`/1 and so on; thread i runs on affinity.of(first_thread + i). Where the
+  /// caller of run(), thread 0, runs is the caller's matter. REQUIRES: n_threads >= 1.
   /// Errors: kOutOfMemory when the system grants no more threads.
-  static Result<std::shared_ptr<CpuTeam>> start(const std::string& name, int n_threads, int spin_us);
+  static Result<std::shared_ptr<CpuTeam>> start(const std::string& name, int n_threads, int spin_us,
+                                                const CpuAffinity& affinity = {}, int first_thread = 0);
   /// REQUIRES: no run() is in progress.
   ~CpuTeam();
   CpuTeam(const CpuTeam&) = delete;
