@@ -90,6 +90,7 @@ Result<GgufFile::OpenedShard> GgufFile::open_shard(const std::string& path) {
     }
     if (parsed->has_value()) {
       opened.parsed = std::move(**parsed);
+      keep_head_only(opened.shard, opened.parsed);
       break;
     }
     if (n == kMaxHeadBytes) {
@@ -98,6 +99,24 @@ Result<GgufFile::OpenedShard> GgufFile::open_shard(const std::string& path) {
   }
   const Status ends = check_ends(opened.shard, opened.parsed.ends);
   return ends.ok() ? Result<OpenedShard>(std::move(opened)) : named(ends);
+}
+
+// Gives back what was read beyond the head: the views move to a copy of the right size.
+void GgufFile::keep_head_only(Shard& shard, ParsedGguf& parsed) {
+  const uint64_t n = parsed.head_bytes;
+  std::unique_ptr<std::byte[]> exact(new (std::nothrow) std::byte[n]);
+  if (exact == nullptr) {
+    return;  // the larger one serves as well
+  }
+  std::copy_n(shard.head.get(), n, exact.get());
+  const auto moved = [&](const void* at) {
+    return exact.get() + (static_cast<const std::byte*>(at) - shard.head.get());
+  };
+  for (MetaValue& entry : parsed.entries) {
+    entry.key = {reinterpret_cast<const char*>(moved(entry.key.data())), entry.key.size()};
+    entry.bytes = {moved(entry.bytes.data()), entry.bytes.size()};
+  }
+  shard.head = std::move(exact);
 }
 
 Status GgufFile::check_ends(const Shard& shard, std::span<const uint64_t> ends) {

@@ -43,6 +43,8 @@ struct TensorInfo {
   [[nodiscard]] uint64_t bytes_per_row() const { return row_bytes(dtype, dims[0]); }
 };
 
+struct ParsedGguf;
+
 class GgufFile {
  public:
   /// Opens the file at `path`; if it is the first of several (split.count > 1), opens all of them.
@@ -76,7 +78,7 @@ class GgufFile {
   // One file.
   struct Shard {
     InputFile file;                     // none for open_memory
-    std::unique_ptr<std::byte[]> head;  // what precedes the tensors, and some bytes more
+    std::unique_ptr<std::byte[]> head;  // what precedes the tensors; none for open_memory
     std::span<const std::byte> memory;  // the whole file, of open_memory
     [[nodiscard]] uint64_t size() const { return memory.empty() ? file.size() : memory.size(); }
     Status read_at(uint64_t offset, std::span<std::byte> out) const;
@@ -85,6 +87,7 @@ class GgufFile {
 
   GgufFile() = default;
   static Result<OpenedShard> open_shard(const std::string& path);
+  static void keep_head_only(Shard& shard, ParsedGguf& parsed);
   static Status check_ends(const Shard& shard, std::span<const uint64_t> ends);
   Status take_first(OpenedShard shard);
   Status add_shards(uint32_t count, uint32_t no);

@@ -418,6 +418,7 @@ Status Parser::place_tensors() {
     info.file_offset = *begin;
     expected = *next;
   }
+  out_.head_bytes = in_.offset();
   const TensorInfo* last = out_.tensors.empty() ? nullptr : &out_.tensors.back();
   out_.ends = {last == nullptr ? in_.offset() : last->file_offset + last->n_bytes, *checked_add(*data_begin, expected)};
   return {};
