@@ -78,6 +78,7 @@ Result<GgufFile::OpenedShard> GgufFile::open_shard(const std::string& path) {
   // Twice as much each time, so that the work stays linear.
   for (uint64_t head_bytes = kFirstHeadBytes;; head_bytes *= 2) {
     const uint64_t n = std::min({head_bytes, file_bytes, kMaxHeadBytes});
+    opened.shard.head.reset();  // before the next one is made
     opened.shard.head.reset(new (std::nothrow) std::byte[n]);
     if (opened.shard.head == nullptr) {
       return named({ErrorCode::kOutOfMemory, fmt::format("no memory for the {} bytes before its tensors", n)});

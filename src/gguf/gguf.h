@@ -5,7 +5,8 @@
 // file. What stands before the tensors is kept in memory; metadata are views into it, valid as long as the GgufFile
 // (moving it keeps them valid). Tensors stay in the file and are read where they are wanted: a file that is cut short
 // or lost meanwhile makes read() fail, never the process. Work and memory are linear in the file's size whatever its
-// counts claim; nothing is allocated beyond the file's size + 64 MiB. Immutable, callable from any thread.
+// counts claim; nothing is allocated beyond twice what stands before the tensors + 64 MiB. Immutable, callable from any
+// thread.
 //
 // Format: the GGUF specification and docs/gguf-facts.md 1.1–1.3. A failure is one sentence that names the file and the
 // key or tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version,

@@ -25,7 +25,9 @@ Status build_variant(const std::string& name, const std::function<void(GgufWrite
   for (const TensorInfo& tensor : file.tensors()) {
     const std::string renamed = rename(tensor.name);
     if (!renamed.empty()) {
-      TRY(writer.add_tensor(renamed, tensor.dtype, std::span(tensor.dims).first(tensor.n_dims), file.data(tensor)));
+      std::vector<std::byte> bytes(tensor.n_bytes);
+      TRY(file.read(tensor, 0, bytes));
+      TRY(writer.add_tensor(renamed, tensor.dtype, std::span(tensor.dims).first(tensor.n_dims), std::move(bytes)));
     }
   }
   const std::vector<std::byte> bytes = writer.to_bytes();
