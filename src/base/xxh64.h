@@ -1,8 +1,6 @@
 #pragma once
 // XXH64: a fast 64-bit checksum. It finds damage; against an adversary it proves nothing.
-//
-// The function is the published one (the xxHash specification, version 0.1.1, "XXH64 algorithm"), so that files can be
-// checked by other programs too.
+// The function is xxHash's (libxxhash), so files can be checked by other programs too.
 
 #include <cstddef>
 #include <cstdint>

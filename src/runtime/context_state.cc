@@ -154,8 +154,15 @@ Status Context::save_state(int32_t seq, const std::string& path) {
 }
 
 Status Context::load_state(int32_t seq, const std::string& path) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  return set_state(seq, file.bytes()).with_context(path);
+  ASSIGN_OR_RETURN(const InputFile file, InputFile::open(path));
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(file.size());
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, fmt::format("no memory is left for the {} bytes of '{}'", file.size(), path)};
+  }
+  TRY(file.read_at(0, bytes));
+  return set_state(seq, bytes).with_context(path);
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "runtime/fingerprint.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/xxh64.h"
@@ -8,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kSampleBytes = 64;
+constexpr uint64_t kSampleBytes = 64;
 
 // Two checksums of everything added, each the seed of its next one.
 class Digest {
@@ -50,18 +51,21 @@ void add_metadata(const Metadata& metadata, std::string_view architecture, Diges
   }
 }
 
-void add_tensor(const GgufFile& file, const TensorInfo& tensor, Digest& digest) {
+Status add_tensor(const GgufFile& file, const TensorInfo& tensor, Digest& digest) {
   digest.add(tensor.name);
   digest.add(static_cast<uint64_t>(tensor.dtype));
   digest.add(tensor.n_dims);
   for (const uint64_t dim : tensor.dims) {
     digest.add(dim);
   }
-  const std::span<const std::byte> bytes = file.data(tensor);
-  const size_t n = std::min(kSampleBytes, bytes.size());
-  digest.add(bytes.first(n));
-  digest.add(bytes.subspan((bytes.size() - n) / 2, n));
-  digest.add(bytes.last(n));
+  std::array<std::byte, kSampleBytes> buffer;
+  const std::span<std::byte> sample = std::span(buffer).first(std::min(kSampleBytes, tensor.n_bytes));
+  const uint64_t rest = tensor.n_bytes - sample.size();
+  for (const uint64_t offset : {uint64_t{0}, rest / 2, rest}) {
+    TRY(file.read(tensor, offset, sample));
+    digest.add(sample);
+  }
+  return {};
 }
 
 }  // namespace
@@ -78,7 +82,7 @@ Result<ModelFingerprint> model_fingerprint(const GgufFile& file) {
   }
   std::ranges::sort(tensors, {}, &TensorInfo::name);
   for (const TensorInfo* tensor : tensors) {
-    add_tensor(file, *tensor, digest);
+    TRY(add_tensor(file, *tensor, digest));
   }
   return digest.value();
 }
