@@ -45,23 +45,49 @@ void rows_direct(Weights weights, int64_t n_blocks, const Activations& x, int64_
   }
 }
 
+/// The activations of a tile on slabs: x, or a copy of 16 bits.
+template <class Unpacked>
+class TileInput {
+ public:
+  Activations take(const Activations& x, int64_t n_tokens, int64_t n_blocks) {
+    if constexpr (Unpacked::kBits == 16) {
+      for (int64_t t = 0; t < n_tokens; ++t) {
+        for (int64_t b = 0; b < n_blocks; ++b) {
+          widen_block(x.word<kBlockLines>(t, b, 0), wide_[t][b]);
+        }
+      }
+      return {reinterpret_cast<const int8_t*>(wide_), x.scales, sizeof(wide_[0]), x.scale_bytes};
+    }
+    return x;
+  }
+
+ private:
+  alignas(64) std::byte wide_[Unpacked::kBits == 16 ? kSlabTokens : 1][Unpacked::kBlocks][2 * kQ8Block];
+};
+
 /// The same for many tokens: weights are unpacked a slab at a time.
 template <class Weights>
 void rows_by_slabs(Weights weights, int64_t n_blocks, const Activations& x, int64_t n_tokens, float* y,
                    int64_t y_stride, int64_t n_rows) {
   using Unpacked = SlabOf<Weights>;
   Slab slabs[kSlabGroups];
+  TileInput<Unpacked> input;
   const auto product = [&]<int kGroups>(int64_t row) {
-    const int64_t last_rows = std::min(kGroupRows, n_rows - row - (kGroups - 1) * kGroupRows);
-    for (int64_t b = 0; b < n_blocks; b += kSlabBlocks) {
-      const int64_t n = std::min(kSlabBlocks, n_blocks - b);
+    constexpr int kJoint = std::min(kGroups, kTileGroups);
+    for (int64_t b = 0; b < n_blocks; b += Unpacked::kBlocks) {
+      const int64_t n = std::min(Unpacked::kBlocks, n_blocks - b);
       for (int g = 0; g < kGroups; ++g) {
         fill_slab(weights.group(static_cast<int>(row / kGroupRows) + g), b, n, slabs[g]);
       }
       for (int64_t t = 0; t < n_tokens; t += kSlabTokens) {
-        run_tile<Unpacked, kSlabTokens, kGroups>(Unpacked(slabs[0]), n, x.from(t, b),
-                                                 std::min<int64_t>(kSlabTokens, n_tokens - t), b == 0,
-                                                 y + t * y_stride + row, y_stride, last_rows);
+        const int64_t tokens = std::min<int64_t>(kSlabTokens, n_tokens - t);
+        const Activations tile_x = input.take(x.from(t, b), tokens, n);
+        for (int g = 0; g < kGroups; g += kJoint) {
+          const int64_t tile_row = row + g * kGroupRows;
+          run_tile<Unpacked, kSlabTokens, kJoint>(Unpacked(slabs[g]), n, tile_x, tokens, b == 0,
+                                                  y + t * y_stride + tile_row, y_stride,
+                                                  std::min(kGroupRows, n_rows - tile_row - (kJoint - 1) * kGroupRows));
+        }
       }
     }
   };
@@ -101,7 +127,7 @@ void product_packed(const MatmulPart& part, const MatmulArgs& args) {
   const Weights weights(static_cast<const std::byte*>(panel.weights) + part.row_begin / kGroupRows * group_bytes,
                         group_bytes);
   const Activations x = {static_cast<const int8_t*>(args.q8), q8_scales(args.q8, args.q8_columns),
-                         q8_row_bytes(args.q8_columns)};
+                         q8_row_bytes(args.q8_columns), q8_row_bytes(args.q8_columns)};
   const int64_t step = resident_tokens(panel.columns);
   const auto product = [&](auto rows_product) {
     for (int64_t t = part.token_begin; t < part.token_end; t += step) {

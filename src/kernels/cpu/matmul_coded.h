@@ -68,7 +68,7 @@ struct CodedUnit {
   [[nodiscard]] I32x16 word(int i) const { return load_ints(words + i * kLineBytes); }
   [[nodiscard]] F32x16 d() const { return load_f16(scales); }
 
-  void set_line(int b, int j, Bytes weights) const { store_bytes(slab.lines[block + b] + j * kLineBytes, weights); }
+  void set_line(int b, int j, Bytes weights) const { store_bytes(slab.lines[(block + b) * kBlockLines + j], weights); }
   void set_scale(int b, F32x16 scale) const { slab.set_scale(block + b, 0, scale); }
   void set_second(int b, F32x16 scale) const { slab.set_scale(block + b, 1, scale); }
 };

@@ -46,7 +46,6 @@
 
 #include <cstdint>
 
-#include "base/checked.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -133,14 +132,8 @@ struct PackedFormat {
   [[nodiscard]] constexpr int64_t quants_at(int64_t b) const {
     return head_at(b) + head_bytes() + b % unit_blocks() * quant_bytes();
   }
-  [[nodiscard]] int64_t group_bytes(int64_t n_blocks) const {
-    if (kind == ScaleKind::kCoded) {
-      return static_cast<int64_t>(
-          round_up(static_cast<uint64_t>(n_blocks / 8 * coded_block(dtype).group_bytes()), kLineBytes));
-    }
-    const int64_t rest = n_blocks % unit_blocks();
-    return n_blocks / unit_blocks() * unit_bytes() + (rest == 0 ? 0 : head_bytes() + rest * quant_bytes());
-  }
+  /// Of so many blocks. Not inline: files for one instruction set may share no code.
+  [[nodiscard]] int64_t group_bytes(int64_t n_blocks) const;
 };
 
 inline constexpr PackedFormat kPackedFormats[] = {

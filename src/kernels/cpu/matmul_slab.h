@@ -1,5 +1,6 @@
 #pragma once
-// Slabs: some blocks of a row group with one byte per weight, unpacked once for all tokens of a product.
+// Slabs: some blocks of a row group with one byte per weight (two for those of 8 bits where kWideSlabs), unpacked once
+// for all tokens of a product.
 
 #include <utility>
 
@@ -11,9 +12,9 @@ namespace tessera::TESSERA_ISA {
 
 inline constexpr int64_t kSlabBlocks = 24;  // a multiple of 8; two slabs with 6 tokens' activations: 45 KiB
 
-/// Some blocks of a group, one byte per quant.
+/// Some blocks of a group.
 struct Slab {
-  alignas(64) std::byte lines[kSlabBlocks][kBlockLines * kLineBytes];
+  alignas(64) std::byte lines[kSlabBlocks * kBlockLines][kLineBytes];
   /// As PackedWeights has them: scale, start; then scale and start of the second half, or min and min_difference.
   float heads[kSlabBlocks][4][kGroupRows];
 
@@ -29,6 +30,8 @@ template <int kSlabBits, int kSlabQuantOffset, bool kSlabHasMin, bool kSlabHalfM
 class SlabWeights {
  public:
   static constexpr int kBits = kSlabBits;
+  static constexpr int kLines = kBits == 16 ? 2 * kBlockLines : kBlockLines;
+  static constexpr int64_t kBlocks = kSlabBlocks * kBlockLines / kLines;
   static constexpr int kOffset = kSlabQuantOffset;
   static constexpr bool kHasMin = kSlabHasMin;
   static constexpr bool kHalfMins = kSlabHalfMins;
@@ -45,7 +48,7 @@ class SlabWeights {
   }
   template <int j>
   [[nodiscard]] Bytes line() const {
-    return load_bytes(slab_->lines[b_] + j * kLineBytes);
+    return load_bytes(slab_->lines[b_ * kLines + j]);
   }
   [[nodiscard]] F32x16 scale(int half) const { return load(slab_->heads[b_][2 * half]); }
   [[nodiscard]] F32x16 start(int half) const { return load(slab_->heads[b_][2 * half + 1]); }
@@ -70,23 +73,35 @@ constexpr int slab_bits() {
   if (Weights::kHasMin) {
     return Weights::kBits > 5 ? 6 : 5;
   }
-  return slab_offset<Weights>() == 128 ? 8 : slab_offset<Weights>() == 64 ? 7 : slab_offset<Weights>() == 32 ? 6 : 5;
+  if (slab_offset<Weights>() == 128) {
+    return kWideSlabs ? 16 : 8;
+  }
+  return slab_offset<Weights>() == 64 ? 7 : slab_offset<Weights>() == 32 ? 6 : 5;
 }
 template <class Weights>
 using SlabOf = SlabWeights<slab_bits<Weights>(), slab_offset<Weights>(), Weights::kHasMin, Weights::kHalfMins,
                            Weights::kHalves, Weights::kConverts>;
 
-/// Unpacks blocks [begin, begin + n) of a group, n <= kSlabBlocks.
+/// Unpacks blocks [begin, begin + n) of a group, n <= SlabOf<...>::kBlocks.
 template <PackedFormat kFormat>
 void fill_slab(PackedWeights<kFormat> weights, int64_t begin, int64_t n, Slab& slab) {
   using Weights = PackedWeights<kFormat>;
   constexpr int kAdd = slab_offset<Weights>() - Weights::kOffset;
+  constexpr int kLines = SlabOf<Weights>::kLines;
   for (int64_t b = 0; b < n; ++b) {
     weights.template enter<1>(begin + b);
+    const auto unpack = [&]<int j>() {
+      const Bytes line = kAdd == 0 ? weights.template line<j>() : add_bytes(weights.template line<j>(), kAdd);
+      auto* at = slab.lines + b * kLines;
+      if constexpr (SlabOf<Weights>::kBits == 16) {
+        store_bytes(at[2 * j], widen_columns<0>(line, slab_offset<Weights>()));
+        store_bytes(at[2 * j + 1], widen_columns<1>(line, slab_offset<Weights>()));
+      } else {
+        store_bytes(at[j], line);
+      }
+    };
     [&]<int... j>(std::integer_sequence<int, j...>) {
-      (store_bytes(slab.lines[b] + j * kLineBytes,
-                   kAdd == 0 ? weights.template line<j>() : add_bytes(weights.template line<j>(), kAdd)),
-       ...);
+      (unpack.template operator()<j>(), ...);
     }(std::make_integer_sequence<int, kBlockLines>());
     slab.set_scale(b, 0, weights.scale(0));
     if constexpr (Weights::kHasMin) {

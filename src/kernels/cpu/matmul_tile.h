@@ -16,17 +16,24 @@
 
 namespace tessera::TESSERA_ISA {
 
-/// The tokens of a tile: row t is row_bytes after row t - 1, for q and scales alike.
+/// The tokens of a tile: row t is q_bytes after row t - 1, its scales scale_bytes after those.
 struct Activations {
-  const int8_t* q = nullptr;        // [n_tokens, columns]
+  const int8_t* q = nullptr;        // [n_tokens, columns], i8; for wide slabs i16
   const Q8Scale* scales = nullptr;  // [n_tokens, columns / 32]
-  int64_t row_bytes = 0;
+  int64_t q_bytes = 0;
+  int64_t scale_bytes = 0;
 
-  [[nodiscard]] const int8_t* quants(int64_t t, int64_t b) const { return q + t * row_bytes + b * kQ8Block; }
-  [[nodiscard]] const Q8Scale& scale(int64_t t, int64_t b) const {
-    return *reinterpret_cast<const Q8Scale*>(reinterpret_cast<const std::byte*>(scales + b) + t * row_bytes);
+  /// The 4 bytes that a line of a block of so many lines is multiplied with.
+  template <int kLines>
+  [[nodiscard]] const int8_t* word(int64_t t, int64_t b, int line) const {
+    return q + t * q_bytes + b * (4 * kLines) + 4 * line;
   }
-  [[nodiscard]] Activations from(int64_t t, int64_t b) const { return {quants(t, b), &scale(t, b), row_bytes}; }
+  [[nodiscard]] const Q8Scale& scale(int64_t t, int64_t b) const {
+    return *reinterpret_cast<const Q8Scale*>(reinterpret_cast<const std::byte*>(scales + b) + t * scale_bytes);
+  }
+  [[nodiscard]] Activations from(int64_t t, int64_t b) const {
+    return {word<kBlockLines>(t, b, 0), &scale(t, b), q_bytes, scale_bytes};
+  }
 };
 
 /// Adds part p of block b, which the groups have entered, to the results of kGroups groups and kTokens tokens; a part
@@ -34,7 +41,7 @@ struct Activations {
 template <int p, int kGroups, int kTokens, class Weights>
 [[gnu::always_inline]] inline void add_part(const Weights* groups, const Activations& x, int64_t b,
                                             F32x16 (*result)[kTokens]) {
-  constexpr int kPartLines = static_cast<int>(kBlockLines) / (Weights::kHalves ? 2 : 1);
+  constexpr int kPartLines = Weights::kLines / (Weights::kHalves ? 2 : 1);
   using Sum = LineSum<Weights::kBits, kTokens>;
   constexpr bool kCorrect = !Weights::kHasMin && !Sum::kRemovesOffset;
   constexpr int kShift = kCorrect ? std::countr_zero(128U / static_cast<unsigned>(Weights::kOffset)) : 0;
@@ -58,7 +65,7 @@ template <int p, int kGroups, int kTokens, class Weights>
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kTokens; ++t) {
-        const Word word = load_word(x.quants(t, b) + 4 * kLine);
+        const Word word = load_word(x.template word<Weights::kLines>(t, b, kLine));
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) {
           sum[g][t].template add<index>(line[g], word);

@@ -13,11 +13,15 @@ namespace tessera::TESSERA_ISA {
 inline constexpr int kDirectTokens = 3;
 inline constexpr int kDirectGroups = 2;
 inline constexpr int kLoneTokens = 3;
-inline constexpr int kSlabGroups = 1;
+inline constexpr int kTileGroups = 1;
 #if defined(__AVXVNNI__)
+inline constexpr int kSlabGroups = 1;
+inline constexpr bool kWideSlabs = false;
 inline constexpr int kSlabTokens = 3;    // 3 x (2 integer + 2 float sums) of the 16 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
 #else
+inline constexpr int kSlabGroups = 2;  // share activations that were widened
+inline constexpr bool kWideSlabs = true;
 inline constexpr int kSlabTokens = 3;
 inline constexpr int kSlabOffset = 16;  // keeps sums of pairs within 16 bits
 #endif
@@ -170,14 +174,30 @@ struct LineSum {
   F32x16 finish() const { return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)}; }
 };
 #else
+/// Columns 2 kHalf and 2 kHalf + 1 of a line as 16 bits, minus offset.
+template <int kHalf>
+inline Bytes widen_columns(Bytes a, int offset) {
+  constexpr int kFirst = kHalf == 0 ? 0x80018000 - 0x100000000 : 0x80038002 - 0x100000000;
+  const __m256i from = _mm256_broadcastsi128_si256(
+      _mm_setr_epi32(kFirst, kFirst + 0x00040004, kFirst + 0x00080008, kFirst + 0x000C000C));
+  const __m256i less = _mm256_set1_epi16(static_cast<int16_t>(offset));
+  return {_mm256_sub_epi16(_mm256_shuffle_epi8(a.lo, from), less),
+          _mm256_sub_epi16(_mm256_shuffle_epi8(a.hi, from), less)};
+}
+/// wide: [32] i16 of q [32].
+inline void widen_block(const int8_t* q, std::byte* wide) {
+  const auto* at = reinterpret_cast<const __m128i*>(q);
+  store_bytes(wide, {_mm256_cvtepi8_epi16(_mm_loadu_si128(at)), _mm256_cvtepi8_epi16(_mm_loadu_si128(at + 1))});
+}
+
 /// Pairs of products are summed in 16 bits for as many lines as cannot overflow (a pair is at most
 /// 2 * (2^kBits - 1) * 127), then widened to 32.
 template <int kBits, int kTokens>
 struct LineSum {
   static constexpr int kNarrowLines = kBits <= 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
-  // Unsigned bytes of 8 bits would overflow a pair: such weights are taken as signed, so that their offset of 128 is
-  // gone and start() must not correct for it.
-  static constexpr bool kRemovesOffset = kBits == 8;
+  // 16 bits: signed weights times activations of 16 bits. Unsigned bytes of 8 bits would overflow a pair: such weights
+  // are taken as signed, so that their offset of 128 is gone and start() must not correct for it.
+  static constexpr bool kRemovesOffset = kBits >= 8;
   __m256i lo, hi;                // 32-bit sums
   __m256i narrow_lo, narrow_hi;  // 16-bit sums of pairs
 
@@ -185,6 +205,11 @@ struct LineSum {
 
   template <int kIndex>
   void add(Bytes w, const Word& x) {
+    if constexpr (kBits == 16) {
+      add_to(lo, _mm256_madd_epi16(w.lo, x.v));
+      add_to(hi, _mm256_madd_epi16(w.hi, x.v));
+      return;
+    }
     if constexpr (kBits == 8) {
       lo = _mm256_add_epi32(lo, widen(signed_pairs(w.lo, x.v)));
       hi = _mm256_add_epi32(hi, widen(signed_pairs(w.hi, x.v)));
@@ -208,6 +233,12 @@ struct LineSum {
   F32x16 finish() const { return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)}; }
 
  private:
+  /// Keeps the compiler from adding terms to each other first, which needs more registers than there are.
+  static void in_order(__m256i& sum) { asm("" : "+x"(sum)); }
+  static void add_to(__m256i& sum, __m256i terms) {
+    sum = _mm256_add_epi32(sum, terms);
+    in_order(sum);
+  }
   static __m256i widen(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
   /// (w - 128) * x: the weight's sign is moved to the activation.
   static __m256i signed_pairs(__m256i w, __m256i x) {

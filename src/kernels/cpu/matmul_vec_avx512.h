@@ -12,10 +12,12 @@ namespace tessera::avx512 {
 
 inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 4;
-inline constexpr int kLoneTokens = 8;    // 8 integer and 8 float sums of the 32 registers
-inline constexpr int kSlabGroups = 2;    // so that an activation, once loaded, serves two products
+inline constexpr int kLoneTokens = 8;  // 8 integer and 8 float sums of the 32 registers
+inline constexpr int kSlabGroups = 2;
+inline constexpr int kTileGroups = 2;    // so that an activation, once loaded, serves two products
 inline constexpr int kSlabTokens = 6;    // 12 integer and 12 float sums of the 32 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
+inline constexpr bool kWideSlabs = false;
 inline constexpr int64_t kFloatRows = 8;
 inline constexpr int kFloatTileTokens = 2;
 

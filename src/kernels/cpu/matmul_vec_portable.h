@@ -15,12 +15,15 @@ inline constexpr int kDirectTokens = 4;
 inline constexpr int kDirectGroups = 1;
 /// The same where one group is read at a time; at least kDirectTokens.
 inline constexpr int kLoneTokens = 4;
-/// Groups of rows and tokens that share weights unpacked into slabs.
+/// Groups of rows that are unpacked into slabs together, and groups and tokens of a tile on them.
 inline constexpr int kSlabGroups = 1;
+inline constexpr int kTileGroups = 1;
 inline constexpr int kSlabTokens = 8;
 
 /// The offset that quants of fewer than 8 bits get in a slab, where they have one.
 inline constexpr int kSlabOffset = 128;
+/// Whether slabs hold weights of 8 bits as 16: lines of 2 columns, products with activations of 16 bits.
+inline constexpr bool kWideSlabs = false;
 /// Rows and tokens of a float product whose sums are in registers.
 inline constexpr int64_t kFloatRows = 4;
 inline constexpr int kFloatTileTokens = 2;

@@ -51,6 +51,7 @@ class PackedWeights {
   static constexpr bool kHasMin = kKind == ScaleKind::kMin || kKind == ScaleKind::kSuperMin || kHalfMins;
   static constexpr bool kConverts = kKind == ScaleKind::kExponents;
   static constexpr bool kJoint = false;
+  static constexpr int kLines = kBlockLines;
   static constexpr bool kHalves = kKind == ScaleKind::kSuperHalves || kKind == ScaleKind::kFloatHalves;
 
   /// group_bytes: of a group.

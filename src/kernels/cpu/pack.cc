@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/checked.h"
 #include "kernels/cpu/matmul_formats.h"
 #include "kernels/cpu/matmul_kernels.h"
 
@@ -309,6 +310,15 @@ void pack_all(DType dtype, int64_t n_blocks, std::span<const std::byte* const> r
 }
 
 }  // namespace
+
+int64_t PackedFormat::group_bytes(int64_t n_blocks) const {
+  if (kind == ScaleKind::kCoded) {
+    return static_cast<int64_t>(
+        round_up(static_cast<uint64_t>(n_blocks / 8 * coded_block(dtype).group_bytes()), kLineBytes));
+  }
+  const int64_t rest = n_blocks % unit_blocks();
+  return n_blocks / unit_blocks() * unit_bytes() + (rest == 0 ? 0 : head_bytes() + rest * quant_bytes());
+}
 
 uint64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) {
   const int64_t groups = static_cast<int64_t>(div_up(static_cast<uint64_t>(rows), kGroupRows));
