@@ -50,7 +50,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests/data"
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "qwen35", "gemma2", "gemma3")
 TOLERANCE = 1e-3
 GELU_STEP = 0.2e-3
 

@@ -88,6 +88,10 @@ class Gguf:
         self.entries += self.string(key) + struct.pack("<I", code) + packed
         self.n_entries += 1
 
+    def put_ints(self, key, values):
+        self.entries += self.string(key) + struct.pack(f"<IIQ{len(values)}i", 9, 5, len(values), *values)
+        self.n_entries += 1
+
     def tensor(self, name, rows, columns, kind, deviation=None, around=0.0):
         """rows 0: a vector of `columns` values; those are float32 and lie around `around`."""
         code, block, n_bytes = TYPES[kind]
@@ -155,6 +159,55 @@ def make_model(seed, arch, layers, embd, heads, kv_heads, head, ffn, types, wind
     return f.bytes()
 
 
+def make_qwen35(seed, kind):
+    """Delta nets and gated attention in turn. Four key heads with two value heads each, tiled: the columns of ssm_out that
+    belong to a cut lie in two places."""
+    n_vocab, layers, embd, heads, kv_heads, head, ffn = 320, 4, 64, 4, 2, 64, 128
+    key_heads, value_heads, state, taps = 4, 8, 32, 4
+    inner, channels = value_heads * state, (2 * key_heads + value_heads) * state
+    f = Gguf(seed)
+    f.put("general.architecture", "qwen35")
+    f.put("general.name", f"test qwen35 {seed}")
+    for key, value in [("vocab_size", n_vocab), ("block_count", layers), ("context_length", 4096), ("embedding_length", embd),
+                       ("feed_forward_length", ffn), ("attention.head_count", heads),
+                       ("attention.head_count_kv", kv_heads), ("attention.key_length", head),
+                       ("attention.value_length", head), ("rope.dimension_count", head // 2), ("rope.freq_base", 10000.0),
+                       ("attention.layer_norm_rms_epsilon", 1e-6), ("full_attention_interval", 2),
+                       ("ssm.conv_kernel", taps), ("ssm.state_size", state), ("ssm.group_count", key_heads),
+                       ("ssm.time_step_rank", value_heads), ("ssm.inner_size", inner)]:
+        f.put(f"qwen35.{key}", value)
+    f.put_ints("qwen35.rope.dimension_sections", [6, 5, 5, 0])
+    f.put("tokenizer.ggml.model", "no_vocab")
+    f.tensor("token_embd.weight", n_vocab, embd, kind, 1.0)
+    f.tensor("output_norm.weight", 0, embd, "F32", 0.1, 1.0)
+    f.tensor("output.weight", n_vocab, embd, kind, 2.5 * embd ** -0.5)
+    for layer in range(layers):
+        b = f"blk.{layer}."
+        f.tensor(b + "attn_norm.weight", 0, embd, "F32", 0.1, 1.0)
+        if layer % 2 == 1:
+            f.tensor(b + "attn_q.weight", 2 * heads * head, embd, kind)
+            f.tensor(b + "attn_k.weight", kv_heads * head, embd, kind)
+            f.tensor(b + "attn_v.weight", kv_heads * head, embd, kind)
+            f.tensor(b + "attn_output.weight", embd, heads * head, kind)
+            f.tensor(b + "attn_q_norm.weight", 0, head, "F32", 0.1, 1.0)
+            f.tensor(b + "attn_k_norm.weight", 0, head, "F32", 0.1, 1.0)
+        else:
+            f.tensor(b + "attn_qkv.weight", channels, embd, kind)
+            f.tensor(b + "attn_gate.weight", inner, embd, kind)
+            f.tensor(b + "ssm_conv1d.weight", channels, taps, "F32", 0.5)
+            f.tensor(b + "ssm_dt.bias", 0, value_heads, "F32", 0.8, -1.0)
+            f.tensor(b + "ssm_a", 0, value_heads, "F32", 0.15, -0.6)
+            f.tensor(b + "ssm_alpha.weight", value_heads, embd, kind)
+            f.tensor(b + "ssm_beta.weight", value_heads, embd, kind)
+            f.tensor(b + "ssm_norm.weight", 0, state, "F32", 0.1, 1.0)
+            f.tensor(b + "ssm_out.weight", embd, inner, kind)
+        f.tensor(b + "post_attention_norm.weight", 0, embd, "F32", 0.1, 1.0)
+        f.tensor(b + "ffn_gate.weight", ffn, embd, kind)
+        f.tensor(b + "ffn_up.weight", ffn, embd, kind)
+        f.tensor(b + "ffn_down.weight", embd, ffn, kind)
+    return f.bytes()
+
+
 def all_of(kind, output="Q6_K"):
     return (kind,) * 7 + (kind, output)
 
@@ -175,6 +228,7 @@ MODELS = {
     "qwen3-q8_0": make_model(7, "qwen3", 2, 128, 8, 4, 32, 384, all_of("Q8_0", "Q8_0")),
     "gemma2-q5_0": make_model(8, "gemma2", 3, 128, 4, 2, 32, 256,
                               ("Q5_0", "F16", "Q5_0", "Q5_0", "Q4_1", "Q5_0", "Q8_0", "Q8_0", None), window=16),
+    "qwen35-q8_0": make_qwen35(9, "Q8_0"),
 }
 
 

@@ -88,8 +88,8 @@ TEST_P(TinyGoldens, WithinAThousandth) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, TinyGoldens,
                          testing::Values("llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3",
-                                         "gemma3", "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe", "gpt-oss",
-                                         "gpt-oss-mxfp4"));
+                                         "qwen35", "gemma3", "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe",
+                                         "gpt-oss", "gpt-oss-mxfp4"));
 
 class ModelGoldens : public testing::TestWithParam<const char*> {};
 
@@ -100,7 +100,7 @@ TEST_P(ModelGoldens, WithinAThousandth) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelGoldens,
                          testing::Values("llama-q4_k", "llama-q5_k", "llama-q6_k", "llama-q4_k_m", "gemma3-q4_k_m",
-                                         "qwen2-q4_1", "qwen3-q8_0", "gemma2-q5_0"));
+                                         "qwen2-q4_1", "qwen3-q8_0", "qwen35-q8_0", "gemma2-q5_0"));
 
 class ArchGoldens : public testing::TestWithParam<std::string> {};
 

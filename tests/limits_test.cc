@@ -128,7 +128,7 @@ TEST(Budgets, WhatIsCountedIsWhatIsUsed) {
     const Opened free = open(options);
     std::vector<uint64_t> used;
     for (const DeviceUse& use : free.model->device_use()) {
-      used.push_back(use.weight_bytes + use.kv_bytes + use.scratch_bytes);
+      used.push_back(use.weight_bytes + use.kv_bytes + use.rec_bytes + use.scratch_bytes);
     }
     options.device_memory = used;
     const Opened tight = open(options);

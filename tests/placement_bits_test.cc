@@ -79,7 +79,7 @@ void check_devices(const Placed& placed, const RunResult& result) {
   for (size_t d = 0; d < placed.shares.size(); ++d) {
     const DeviceUse& use = result.devices[d];
     if (placed.shares[d] == 0) {
-      EXPECT_EQ(use.weight_bytes + use.kv_bytes + use.scratch_bytes, 0U) << use.name;
+      EXPECT_EQ(use.weight_bytes + use.kv_bytes + use.rec_bytes + use.scratch_bytes, 0U) << use.name;
     } else {
       EXPECT_GT(use.n_tiles, 0) << use.name;
     }
@@ -182,10 +182,10 @@ constexpr bool kFewModels = false;
 
 std::vector<std::string> model_names() {
   if (kFewModels) {
-    return {"tiny-llama", "tiny-gemma3", "tiny-quantmix-a", "llama-q4_k_m", "qwen2-q4_1", "gemma2-q5_0"};
+    return {"tiny-llama", "tiny-gemma3", "tiny-quantmix-a", "llama-q4_k_m", "qwen2-q4_1", "gemma2-q5_0", "qwen35-q8_0"};
   }
   std::vector<std::string> names;
-  for (const char* stem : {"llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3", "gemma3",
+  for (const char* stem : {"llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3", "qwen35", "gemma3",
                            "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe", "gpt-oss-mxfp4"}) {
     names.push_back(std::string("tiny-") + stem);
   }

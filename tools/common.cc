@@ -51,6 +51,8 @@ ModelOptions model_options(const ParsedFlags& flags) {
   // The flag table lists the types; each is one that the engine knows.
   options.context.k_type = dtype_from_name(flags.get_string("cache-type-k")).value();
   options.context.v_type = dtype_from_name(flags.get_string("cache-type-v")).value();
+  options.context.n_snapshots = static_cast<int32_t>(flags.get_uint("ctx-checkpoints"));
+  options.context.snapshot_bytes = flags.get_bytes("ctx-checkpoint-memory");
   return options;
 }
 

@@ -26,6 +26,7 @@ std::string devices_json(const Model& model) {
     devices.push_back({{"name", use.name},
                        {"weight_bytes", use.weight_bytes},
                        {"kv_bytes", use.kv_bytes},
+                       {"rec_bytes", use.rec_bytes},
                        {"scratch_bytes", use.scratch_bytes},
                        {"n_tiles", use.n_tiles},
                        {"budget_bytes", use.budget_bytes}});
@@ -57,10 +58,10 @@ std::string placement_line(const Model& model) {
 std::string device_table(const Model& model) {
   const auto mib = [](uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
   std::vector<std::vector<std::string>> rows = {
-      {"device", "weights MiB", "KV MiB", "scratch MiB", "budget MiB", "tiles"}};
+      {"device", "weights MiB", "KV MiB", "state MiB", "scratch MiB", "budget MiB", "tiles"}};
   for (const DeviceUse& use : model.device_use()) {
-    rows.push_back({use.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.scratch_bytes), mib(use.budget_bytes),
-                    std::to_string(use.n_tiles)});
+    rows.push_back({use.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.rec_bytes), mib(use.scratch_bytes),
+                    mib(use.budget_bytes), std::to_string(use.n_tiles)});
   }
   return format_table(rows);
 }

@@ -195,6 +195,7 @@ typedef struct tsr_device_use {
   uint64_t kv_bytes;     /* of all contexts */
   uint64_t scratch_bytes;
   uint64_t budget_bytes;
+  uint64_t rec_bytes; /* recurrent state of all contexts */
 } tsr_device_use;
 
 /* What each of the model's devices holds now, in their order. One block; free it with tsr_free(). struct_size:

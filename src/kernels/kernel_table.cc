@@ -25,6 +25,11 @@ const char* op_name(Op op) {
     case Op::kExpertMatmul: return "expert_matmul";
     case Op::kExpertSum: return "expert_sum";
     case Op::kGateRows: return "gate_rows";
+    case Op::kSplitHeads: return "split_heads";
+    case Op::kShortConv: return "short_conv";
+    case Op::kDeltaGates: return "delta_gates";
+    case Op::kDeltaRule: return "delta_rule";
+    case Op::kGatedNorm: return "gated_norm";
   }
   return "unknown";
 }

@@ -36,6 +36,11 @@ enum class Op : uint8_t {
   kExpertMatmul,
   kExpertSum,
   kGateRows,
+  kSplitHeads,
+  kShortConv,
+  kDeltaGates,
+  kDeltaRule,
+  kGatedNorm,
 };
 
 /// lower_snake_case stem of the op's files.

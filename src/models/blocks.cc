@@ -69,7 +69,8 @@ AttentionWeights load_attention(ModelReader& reader, int32_t layer, const Attent
   };
   AttentionWeights w;
   w.norm = reader.vector(prefix + "attn_norm.weight", n_embd);
-  w.wq = reader.weight(prefix + "attn_q", shape.n_head * shape.k_dim, n_embd, rows(n_rep * shape.k_dim));
+  const int64_t q_dim = options.query_gate ? 2 * shape.k_dim : shape.k_dim;
+  w.wq = reader.weight(prefix + "attn_q", shape.n_head * q_dim, n_embd, rows(n_rep * q_dim));
   w.wk = reader.weight(prefix + "attn_k", shape.n_kv_head * shape.k_dim, n_embd, rows(shape.k_dim));
   w.wv = reader.weight(prefix + "attn_v", shape.n_kv_head * shape.v_dim, n_embd, rows(shape.v_dim));
   w.wo = reader.weight(prefix + "attn_output", n_embd, shape.n_head * shape.v_dim,
@@ -93,7 +94,7 @@ FfnWeights load_ffn(ModelReader& reader, int32_t layer, const BlockOptions& opti
   const int64_t n_ff = reader.table().layers[static_cast<size_t>(layer)].n_ff;
   const TileSlot rows{TileKind::kFfn, layer, CutRule::rows(CutAxis::kFeedForward, 1)};
   FfnWeights w;
-  w.norm = reader.vector(prefix + "ffn_norm.weight", n_embd);
+  w.norm = reader.vector(prefix + options.ffn_norm + ".weight", n_embd);
   w.gate = reader.weight(prefix + "ffn_gate", n_ff, n_embd, rows, options.ffn_scales);
   w.up = reader.weight(prefix + "ffn_up", n_ff, n_embd, rows, options.ffn_scales);
   w.down = reader.weight(prefix + "ffn_down", n_embd, n_ff,

@@ -33,7 +33,7 @@ std::vector<bool> window_layers(ModelReader& reader, int64_t distance, int64_t w
 
 struct AttentionWeights {
   TensorIndex norm = kNoTensor;       // [n_embd]
-  Weight wq;                          // [n_head * k_dim, n_embd], cut by rows
+  Weight wq;                          // [n_head * k_dim, n_embd], cut by rows; twice as many with gates
   Weight wk;                          // [n_kv_head * k_dim, n_embd], cut by rows
   Weight wv;                          // [n_kv_head * v_dim, n_embd], cut by rows
   Weight wo;                          // [n_embd, n_head * v_dim], cut by columns
@@ -55,8 +55,10 @@ struct FfnWeights {
 struct BlockOptions {
   bool qk_norm = false;                       // attn_q_norm and attn_k_norm, required
   bool sinks = false;                         // attn_sinks, required
+  bool query_gate = false;                    // attn_q makes [query, gate] per head, twice k_dim
   bool post_norms = false;                    // post_attention_norm and post_ffw_norm, required
   ScaleRule ffn_scales = ScaleRule::kUnused;  // of ffn_gate, ffn_up and ffn_down, where the file has them
+  const char* ffn_norm = "ffn_norm";          // name of the norm before the feed-forward part
 };
 
 AttentionWeights load_attention(ModelReader& reader, int32_t layer, const AttentionShape& shape,

@@ -24,7 +24,23 @@ ModelReader::ModelReader(const GgufFile& file) : file_(file), used_(file.tensors
     fail(ErrorCode::kInvalidData, fmt::format("{} layers of width {} is not a model this can be", n_layer_, n_embd_));
     n_layer_ = 0;
   }
+  n_file_layers_ = n_layer_;
   table_.layers.resize(static_cast<size_t>(n_layer_));
+}
+
+void ModelReader::skip_last_layers(int64_t n) {
+  if (n < 0 || (n >= n_layer_ && n > 0)) {
+    fail(ErrorCode::kInvalidData, fmt::format("{} of {} layers are no part of the forward pass", n, n_layer_));
+    return;
+  }
+  n_layer_ -= n;
+  table_.layers.resize(static_cast<size_t>(n_layer_));
+  for (int64_t l = n_layer_; l < n_file_layers_; ++l) {
+    const std::string prefix = fmt::format("blk.{}.", l);
+    for (size_t i = 0; i < used_.size(); ++i) {
+      used_[i] = used_[i] || file_.tensors()[i].name.starts_with(prefix);
+    }
+  }
 }
 
 template <typename T>
@@ -72,10 +88,10 @@ float ModelReader::number(std::string_view key, float fallback) {
 }
 
 std::vector<int64_t> ModelReader::per_layer(std::string_view key) {
-  const auto n = static_cast<uint32_t>(n_layer_);
+  const auto n = static_cast<uint32_t>(n_file_layers_);
   const std::vector<uint32_t> values =
       take(file_.metadata().get_u32_per_layer(full_key(key), n), std::vector<uint32_t>(n, 0));
-  return {values.begin(), values.end()};
+  return {values.begin(), values.begin() + n_layer_};
 }
 
 std::vector<int64_t> ModelReader::per_layer(std::string_view key, int64_t fallback) {
@@ -83,8 +99,10 @@ std::vector<int64_t> ModelReader::per_layer(std::string_view key, int64_t fallba
 }
 
 std::vector<uint8_t> ModelReader::flags_per_layer(std::string_view key) {
-  const auto n = static_cast<uint32_t>(n_layer_);
-  return take(file_.metadata().get_bool_per_layer(full_key(key), n), std::vector<uint8_t>(n, 0));
+  const auto n = static_cast<uint32_t>(n_file_layers_);
+  std::vector<uint8_t> flags = take(file_.metadata().get_bool_per_layer(full_key(key), n), std::vector<uint8_t>(n, 0));
+  flags.resize(static_cast<size_t>(n_layer_));
+  return flags;
 }
 
 void ModelReader::fail(ErrorCode code, std::string message) {
@@ -223,6 +241,28 @@ Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t column
     result.bias = scaled_bias(result);
   }
   return result;
+}
+
+TensorIndex ModelReader::transposed(const std::string& name, int64_t rows, int64_t columns) {
+  const int32_t index = source(name, true);
+  if (index < 0) {
+    return kNoTensor;
+  }
+  const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
+  if (info.n_elems != info.dims[0] * info.dims[1] || info.dims[0] != static_cast<uint64_t>(columns) ||
+      info.dims[1] != static_cast<uint64_t>(rows)) {
+    fail(ErrorCode::kInvalidData,
+         fmt::format("tensor {} is [{}, {}], wanted [{}, {}]", name, info.dims[0], info.dims[1], columns, rows));
+    return kNoTensor;
+  }
+  const std::vector<float> given = values(index);
+  std::vector<float> turned(given.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      turned[static_cast<size_t>(c * rows + r)] = given[static_cast<size_t>(r * columns + c)];
+    }
+  }
+  return constant(name, std::move(turned));
 }
 
 TensorIndex ModelReader::constant(std::string name, std::vector<float> values) {

@@ -51,6 +51,10 @@ class ModelReader {
   std::vector<int64_t> per_layer(std::string_view key, int64_t fallback);
   std::vector<uint8_t> flags_per_layer(std::string_view key);
 
+  /// The last n layers of the file are no part of the forward pass: their tensors are known and not used, and n_layer()
+  /// becomes smaller. Before anything is read per layer.
+  void skip_last_layers(int64_t n);
+
   int64_t n_layer() const { return n_layer_; }
   int64_t n_embd() const { return n_embd_; }
 
@@ -75,6 +79,8 @@ class ModelReader {
                  int64_t n_parts = 1);
   /// Whether the file has a tensor.
   bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
+  /// A small matrix that every device holds, `name` [rows, columns], as the vector of its transpose.
+  TensorIndex transposed(const std::string& name, int64_t rows, int64_t columns);
   /// A vector that the model computes itself.
   TensorIndex constant(std::string name, std::vector<float> values);
 
@@ -114,6 +120,7 @@ class ModelReader {
   const GgufFile& file_;
   std::string arch_;
   int64_t n_layer_ = 0;
+  int64_t n_file_layers_ = 0;  // with those that are skipped
   int64_t n_embd_ = 0;
   TensorTable table_;
   std::vector<bool> used_;

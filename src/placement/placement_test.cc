@@ -61,9 +61,11 @@ TEST(Tiles, HoldEveryElementOfEveryWeightOnce) {
       for (const Tile& tile : set.tiles) {
         EXPECT_EQ(set.find(tile.kind, tile.layer, tile.cut), &tile - set.tiles.data());
         for (const TilePanel& panel : tile.panels) {
-          elements[static_cast<size_t>(panel.tensor)] += panel.n_rows * panel.columns.size();
-          EXPECT_EQ(panel.columns.begin % dtype_info(dtype).block_elems, 0);
-          EXPECT_EQ(panel.columns.end % dtype_info(dtype).block_elems, 0);
+          elements[static_cast<size_t>(panel.tensor)] += panel.n_rows * panel.n_columns;
+          for (const IndexRange& columns : panel.columns) {
+            EXPECT_EQ(columns.begin % dtype_info(dtype).block_elems, 0);
+            EXPECT_EQ(columns.end % dtype_info(dtype).block_elems, 0);
+          }
         }
       }
       for (size_t t = 1; t < elements.size(); ++t) {
@@ -98,6 +100,33 @@ TEST(Tiles, FusedTensorsGiveOneRangePerSegment) {
   ASSERT_EQ(second.panels.size(), 1U);
   EXPECT_EQ(second.panels[0].rows, (std::vector<IndexRange>{{128, 256}, {320, 384}, {448, 512}}));
   EXPECT_EQ(second.panels[0].n_rows, 256);
+}
+
+// Value heads that the file stores tiled: the columns of one cut lie in several places, unless it has all of them.
+TEST(Tiles, SeveralSegmentsOfColumnsGiveSeveralRanges) {
+  TensorTable table;
+  table.n_vocab = 64;
+  table.layers = {{4, 512}};
+  TensorSpec out;
+  out.name = "out";
+  out.dtype = DType::kQ8_0;
+  out.rows = 64;
+  out.columns = 256;
+  out.tile = TileKind::kAttn;
+  out.layer = 0;
+  out.cut = {CutAxis::kAttention, CutDim::kColumns, {{0, 32}, {128, 32}}};
+  table.tensors.push_back(out);
+  const auto panel = [&](int n_cuts, int cut) {
+    const TileSet set = make_tiles(table, n_cuts);
+    return set.tiles[static_cast<size_t>(set.find(TileKind::kAttn, 0, cut))].panels[0];
+  };
+  EXPECT_EQ(panel(2, 1).columns, (std::vector<IndexRange>{{64, 128}, {192, 256}}));
+  EXPECT_EQ(panel(2, 1).n_columns, 128);
+  EXPECT_EQ(panel(1, 0).columns, (std::vector<IndexRange>{{0, 256}}));
+  // With blocks of 256 the second segment begins inside one: no cut is possible.
+  table.tensors[0].dtype = DType::kQ4_K;
+  EXPECT_EQ(make_tiles(table, 4).attn_cuts[0].n_nonempty(), 1);
+  EXPECT_EQ(panel(4, make_tiles(table, 4).attn_cuts[0].empty(0) ? 1 : 0).n_columns, 256);
 }
 
 TEST(Shares, ChooseAsFewCutsAsExpressThem) {

@@ -24,30 +24,39 @@ AxisCuts cuts_of_axis(const TensorTable& table, CutAxis axis, int32_t layer, int
   for (const TensorSpec& spec : table.tensors) {
     if (spec.cut.axis == axis && spec.layer == layer && spec.cut.dim == CutDim::kColumns) {
       for (const CutSegment& segment : spec.cut.segments) {
-        columns.push_back({spec.dtype, segment.per_group});
+        columns.push_back({spec.dtype, segment.per_group, segment.begin});
       }
     }
   }
   return make_axis_cuts(table.n_groups(axis, layer), cut_unit_groups(columns), n_cuts, layer);
 }
 
+// What the rule gives to some groups, neighbouring ranges joined.
+std::vector<IndexRange> ranges_of(const CutRule& rule, IndexRange groups) {
+  std::vector<IndexRange> ranges;
+  for (const CutSegment& segment : rule.segments) {
+    const IndexRange range = {segment.begin + groups.begin * segment.per_group,
+                              segment.begin + groups.end * segment.per_group};
+    if (!ranges.empty() && ranges.back().end == range.begin) {
+      ranges.back().end = range.end;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
+}
+
 TilePanel panel_of(const TensorSpec& spec, TensorIndex tensor, IndexRange groups) {
   TilePanel panel;
   panel.tensor = tensor;
-  panel.columns = {0, spec.columns};
-  if (spec.cut.dim == CutDim::kColumns) {
-    CHECK(spec.cut.segments.size() == 1);
-    const CutSegment& segment = spec.cut.segments[0];
-    panel.columns = {segment.begin + groups.begin * segment.per_group, segment.begin + groups.end * segment.per_group};
-    panel.rows = {{0, spec.rows}};
-  } else {
-    for (const CutSegment& segment : spec.cut.segments) {
-      panel.rows.push_back(
-          {segment.begin + groups.begin * segment.per_group, segment.begin + groups.end * segment.per_group});
-    }
-  }
+  panel.rows = {{0, spec.rows}};
+  panel.columns = {{0, spec.columns}};
+  (spec.cut.dim == CutDim::kColumns ? panel.columns : panel.rows) = ranges_of(spec.cut, groups);
   for (const IndexRange& rows : panel.rows) {
     panel.n_rows += rows.size();
+  }
+  for (const IndexRange& columns : panel.columns) {
+    panel.n_columns += columns.size();
   }
   return panel;
 }
@@ -84,7 +93,8 @@ void add_expert_tiles(TileSet& set, const TensorTable& table, int32_t layer) {
   for (size_t t = 0; t < table.tensors.size() && cuts.largest() > 0; ++t) {
     const TensorSpec& spec = table.tensors[t];
     if (spec.tile == TileKind::kExpert && spec.layer == layer) {
-      tile.panels.push_back({static_cast<TensorIndex>(t), {{0, spec.rows}}, spec.rows, {0, spec.columns}});
+      tile.panels.push_back(
+          {static_cast<TensorIndex>(t), {{0, spec.rows}}, spec.rows, {{0, spec.columns}}, spec.columns});
     }
   }
   for (int c = 0; c < set.n_cuts; ++c) {
@@ -174,7 +184,7 @@ TileLayout layout_tile(const TensorTable& table, const Tile& tile, const PanelSi
   for (const TilePanel& panel : tile.panels) {
     layout.panel_offsets.push_back(layout.bytes);
     const DType dtype = table.tensors[static_cast<size_t>(panel.tensor)].dtype;
-    layout.bytes += round_up(sizer(dtype, panel.n_rows, panel.columns.size()), kPanelAlignment);
+    layout.bytes += round_up(sizer(dtype, panel.n_rows, panel.n_columns), kPanelAlignment);
   }
   return layout;
 }

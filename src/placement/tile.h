@@ -2,7 +2,7 @@
 // Tiles: the smallest things of a model that have a home.
 //
 // make_tiles() divides a tensor table by its cut rules: attn(l, c) holds the query, key, value rows and output columns
-// of the KV groups in cut c of layer l, ffn(l, c) the gate and up rows and down columns, head(c) vocabulary rows.
+// of the groups in cut c of layer l, ffn(l, c) the gate and up rows and down columns, head(c) vocabulary rows.
 // expert(l, e) holds one whole expert; it belongs to the cut whose experts include e. This is the only place where a
 // tensor is cut. A tile is geometry; its bytes depend on the kernel class that will use it, which layout_tile() counts
 // and loading carves with the same code. Pure, no device.
@@ -18,12 +18,14 @@
 
 namespace tessera {
 
-/// The part of one tensor in one tile: some rows (several ranges when the tensor is fused) by one range of columns.
+/// The part of one tensor in one tile: some rows by some columns, either in several ranges when the rule has several
+/// segments.
 struct TilePanel {
   TensorIndex tensor = kNoTensor;
   std::vector<IndexRange> rows;
   int64_t n_rows = 0;  // over all ranges
-  IndexRange columns;
+  std::vector<IndexRange> columns;
+  int64_t n_columns = 0;  // over all ranges
 };
 
 struct Tile {

@@ -12,23 +12,25 @@
 #include <thread>
 
 #include "kernels/ops/kv_layout.h"
-#include "memory/kv_cache.h"
+#include "memory/sequence_memory.h"
 #include "memory/state_format.h"
 #include "runtime/context_state.h"
 #include "runtime/memory_plan.h"
 #include "runtime/micro_batch.h"
 #include "runtime/model_state.h"
+#include "runtime/rec_store.h"
 
 namespace tessera {
 
 class Context::Impl {
  public:
-  Impl(std::shared_ptr<Model> model, const ContextOptions& options, ContextSizes sizes, KvCache kv)
+  Impl(std::shared_ptr<Model> model, const ContextOptions& options, ContextSizes sizes, SequenceMemory memory)
       : model_(std::move(model)),
         m_(*model_->state()),
         options_(options),
         sizes_(std::move(sizes)),
-        kv_(std::move(kv)),
+        memory_(std::move(memory)),
+        rec_(m_),
         tokens_(static_cast<size_t>(options.n_seq_max)) {}
 
   ~Impl() {
@@ -43,7 +45,7 @@ class Context::Impl {
 
   Status open() {
     const std::vector<uint64_t> tile_bytes = kv_tile_bytes(m_, options_, sizes_);
-    const KvLayout layout = layout_kv(m_, tile_bytes);
+    const StateLayout layout = layout_state(m_, tile_bytes);
     ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m_, options_, sizes_));
     TRY(check_fit(m_, needs));
     for (size_t d = 0; d < needs.size(); ++d) {
@@ -52,13 +54,11 @@ class Context::Impl {
     }
     kv_bases_.assign(layout.offsets.size(), nullptr);
     for (size_t i = 0; i < layout.offsets.size(); ++i) {
-      const int n_cuts = m_.tiles.n_cuts;
-      const int tile = m_.tiles.find(TileKind::kAttn, static_cast<int32_t>(i) / n_cuts, static_cast<int>(i) % n_cuts);
-      if (tile >= 0) {
-        const auto device = static_cast<size_t>(m_.placement.home[static_cast<size_t>(tile)]);
-        kv_bases_[i] = kv_ranges_[device]->base() + layout.offsets[i];
+      if (tile_bytes[i] > 0) {
+        kv_bases_[i] = kv_ranges_[home_of_state(m_, i)]->base() + layout.offsets[i];
       }
     }
+    TRY(rec_.open(options_.n_seq_max, sizes_.n_snapshots));
     return lower_program();
   }
 
@@ -67,7 +67,7 @@ class Context::Impl {
     TRY(check_batch(batch));
     std::vector<int64_t> lengths;  // by sequence, to go back to
     for (int32_t s = 0; s < options_.n_seq_max; ++s) {
-      lengths.push_back(kv_.length(s));
+      lengths.push_back(memory_.length(s));
     }
     const auto n_wanted = std::ranges::count_if(batch, [](const BatchToken& t) { return t.wants_logits; });
     n_outputs_ = 0;
@@ -92,21 +92,39 @@ class Context::Impl {
   }
 
   Status truncate(int32_t seq, int64_t new_length) {
-    TRY(kv_.truncate(seq, new_length));
+    std::vector<RecMove> moves;
+    TRY(memory_.truncate(seq, new_length, moves));
+    rec_.submit(moves);
     forget_tokens();
     return {};
   }
 
   Status fork(int32_t from, int32_t to, int64_t length) {
     std::vector<int32_t> copy = tokens(from);
-    TRY(kv_.fork(from, to, length));
+    std::vector<RecMove> moves;
+    TRY(memory_.fork(from, to, length, moves));
+    rec_.submit(moves);
     tokens_[static_cast<size_t>(to)] = std::move(copy);
     forget_tokens();
     return {};
   }
 
+  Status snapshot(int32_t seq) {
+    std::vector<RecMove> moves;
+    TRY(memory_.snapshot(seq, moves));
+    for (const RecMove& move : moves) {
+      const Status ready = rec_.ready_snapshot(move.to);
+      if (!ready.ok()) {
+        memory_.drop_snapshot(seq);
+        return ready;
+      }
+    }
+    rec_.submit(moves);
+    return {};
+  }
+
   void clear() {
-    kv_.clear();
+    memory_.clear();
     forget_tokens();
   }
 
@@ -128,8 +146,8 @@ class Context::Impl {
     write_state(*shape_, content, out);
     DeviceLists lists;
     for (const StateSequence& sequence : content.sequences) {
-      add_state_copies({m_, options_, kv_, kv_bases_}, sequence, content.whole ? sequence.seq : seq, out.data(), false,
-                       lists);
+      add_state_copies({m_, options_, memory_.kv(), kv_bases_}, sequence, content.whole ? sequence.seq : seq,
+                       out.data(), false, lists);
     }
     submit_lists(lists);
     TRY(drain());
@@ -145,12 +163,12 @@ class Context::Impl {
     TRY(check_state_seq(seq));
     TRY(make_shape());
     ASSIGN_OR_RETURN(StateContent content, read_state(*shape_, seq == kAllSequences, bytes));
-    ASSIGN_OR_RETURN(KvCache book, restored_book(kv_, m_.kv_classes, content, seq));
+    ASSIGN_OR_RETURN(SequenceMemory book, restored_book(memory_, m_.kv_classes, content, seq));
     // All that needs memory comes before the first byte is changed.
     DeviceLists lists;
     for (const StateSequence& sequence : content.sequences) {
       // Restoring only reads the bytes.
-      add_state_copies({m_, options_, book, kv_bases_}, sequence, content.whole ? sequence.seq : seq,
+      add_state_copies({m_, options_, book.kv(), kv_bases_}, sequence, content.whole ? sequence.seq : seq,
                        const_cast<std::byte*>(bytes.data()), true, lists);
     }
     std::vector<float> logits(static_cast<size_t>(content.n_logits * shape_->n_vocab));
@@ -158,7 +176,7 @@ class Context::Impl {
       const std::span<float> all(logits);
       std::memcpy(logits.data(), bytes.subspan(content.logits_offset, all.size_bytes()).data(), all.size_bytes());
     }
-    kv_ = std::move(book);
+    memory_ = std::move(book);
     if (content.whole) {
       std::ranges::for_each(tokens_, [](std::vector<int32_t>& tokens) { tokens.clear(); });
       logits_ = std::move(logits);
@@ -187,7 +205,8 @@ class Context::Impl {
   ModelState& m_;
   ContextOptions options_;
   ContextSizes sizes_;
-  KvCache kv_;
+  SequenceMemory memory_;
+  RecStore rec_;
   std::vector<std::vector<int32_t>> tokens_;  // by sequence: what it holds
   ContextStats stats_;
   int64_t n_outputs_ = 0;
@@ -221,6 +240,7 @@ class Context::Impl {
     input.k_type = options_.k_type;
     input.v_type = options_.v_type;
     input.kv_bases = kv_bases_;
+    input.rec_bases = rec_.bases();
     input.shape = sizes_.shape;
     for (size_t p = 0; p < 2; ++p) {
       sides_[p].inputs = std::make_unique_for_overwrite<std::byte[]>(host_layout_.bytes);
@@ -257,7 +277,7 @@ class Context::Impl {
       ++added[static_cast<size_t>(token.seq)];
     }
     for (int32_t s = 0; s < options_.n_seq_max; ++s) {
-      const int64_t wanted = kv_.length(s) + added[static_cast<size_t>(s)];
+      const int64_t wanted = memory_.length(s) + added[static_cast<size_t>(s)];
       if (wanted > options_.n_ctx) {
         return {ErrorCode::kCacheFull,
                 fmt::format("sequence {} would have {} tokens, the context holds {}; raise --ctx-size", s, wanted,
@@ -275,6 +295,9 @@ class Context::Impl {
   }
 
   Status make_shape() {
+    if (has_recurrent_state(m_)) {
+      return {ErrorCode::kUnsupported, "the model has recurrent state, which states do not hold yet"};
+    }
     if (!shape_) {
       ASSIGN_OR_RETURN(shape_, state_shape(m_, options_));
     }
@@ -285,7 +308,7 @@ class Context::Impl {
   Result<StateContent> content(int32_t seq) {
     TRY(check_state_seq(seq));
     TRY(make_shape());
-    return content_of(*shape_, kv_, m_.kv_classes, tokens_, seq, n_outputs_);
+    return content_of(*shape_, memory_.kv(), m_.kv_classes, tokens_, seq, n_outputs_);
   }
 
   void submit_lists(DeviceLists& lists) {
@@ -299,7 +322,7 @@ class Context::Impl {
   // After sequences have become shorter.
   void forget_tokens() {
     for (size_t s = 0; s < tokens_.size(); ++s) {
-      const auto length = static_cast<size_t>(kv_.length(static_cast<int32_t>(s)));
+      const auto length = static_cast<size_t>(memory_.length(static_cast<int32_t>(s)));
       tokens_[s].resize(std::min(tokens_[s].size(), length));
     }
   }
@@ -337,17 +360,17 @@ class Context::Impl {
   }
 
   // Every sequence back to its old length. check_batch() has ruled out a full cache, so this is for failures that no
-  // batch can foresee; where a window has let go of pages meanwhile, the sequence is emptied and the message says so.
+  // batch can foresee; where a window has let go of pages or recurrent state has gone on meanwhile, the sequence is
+  // emptied and the message says so.
   Status roll_back(const std::vector<int64_t>& lengths, const Status& why) {
     std::string message = why.message();
     const Status drained = drain();
     for (int32_t s = 0; s < options_.n_seq_max; ++s) {
-      if (!kv_.truncate(s, lengths[static_cast<size_t>(s)]).ok()) {
-        TRY(kv_.truncate(s, 0));
+      if (!truncate(s, lengths[static_cast<size_t>(s)]).ok()) {
+        TRY(truncate(s, 0));
         message += fmt::format("; sequence {} had to be emptied", s);
       }
     }
-    forget_tokens();
     TRY(drained);
     return {why.code(), std::move(message)};
   }
@@ -373,16 +396,16 @@ class Context::Impl {
     for (size_t i = 0; i < piece.size(); ++i) {
       tokens[i].seq = piece[i].seq;
     }
-    TRY(kv_.prepare(tokens, batch_));
-    // Before anything can fail: the book already says that the copies hold what the originals do.
+    TRY(fill_embeddings(m_, host_layout_, piece, side.inputs.get()));
+    TRY(memory_.prepare(tokens, batch_));
     submit_page_copies();
     for (const BatchToken& token : piece) {
       tokens_[static_cast<size_t>(token.seq)].push_back(token.token);
     }
     LaunchSizes sizes;
     sizes.n_tokens = static_cast<int32_t>(piece.size());
-    sizes.n_seqs = static_cast<int32_t>(batch_.row_seqs.size());
-    ASSIGN_OR_RETURN(sizes.n_outputs, fill_inputs(m_, host_layout_, sizes_.shape, piece, batch_, side.inputs.get()));
+    sizes.n_seqs = static_cast<int32_t>(batch_.kv.row_seqs.size());
+    sizes.n_outputs = fill_inputs(host_layout_, sizes_.shape, piece, batch_, side.inputs.get());
     submit(side, parity, sizes);
     side.n_outputs = sizes.n_outputs;
     if (only_one) {
@@ -392,7 +415,7 @@ class Context::Impl {
       side.outputs_to = logits_.data() + n_outputs_ * m_.definition.info.n_vocab;
     }
     n_outputs_ += sizes.n_outputs;
-    kv_.trim_windows();
+    memory_.trim_windows();
     return {};
   }
 
@@ -418,7 +441,7 @@ class Context::Impl {
   // Copies on write, in every tile of the page's class, before the batch that made them necessary.
   void submit_page_copies() {
     DeviceLists lists(m_.devices.size());
-    for (const KvPageCopy& copy : batch_.copies) {
+    for (const KvPageCopy& copy : batch_.kv.copies) {
       for (size_t i = 0; i < kv_bases_.size(); ++i) {
         const size_t layer = i / static_cast<size_t>(m_.tiles.n_cuts);
         const int cut = static_cast<int>(i) % m_.tiles.n_cuts;
@@ -428,8 +451,7 @@ class Context::Impl {
         const KvLayerSpec& spec = m_.definition.program.kv_layers[layer];
         const KvFormat format{options_.k_type, options_.v_type, spec.k_dim, spec.v_dim};
         const auto page = static_cast<uint64_t>(kv_page_bytes(format, m_.tiles.attn_cuts[layer].groups(cut).size()));
-        const int tile = m_.tiles.find(TileKind::kAttn, static_cast<int32_t>(layer), cut);
-        auto& list = lists[static_cast<size_t>(m_.placement.home[static_cast<size_t>(tile)])];
+        auto& list = lists[home_of_state(m_, i)];
         if (list == nullptr) {
           list = std::make_shared<CommandList>();
         }
@@ -493,7 +515,7 @@ class Context::Impl {
   std::array<Side, 2> sides_;
   Lowered lowered_;
   size_t next_side_ = 0;
-  KvBatch batch_;
+  MemoryBatch batch_;
   std::vector<float> logits_;      // outputs of a batch of several micro-batches
   const float* direct_ = nullptr;  // outputs of a batch of one micro-batch: the side's own
   Status dead_;
@@ -519,6 +541,9 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   }
   ASSIGN_OR_RETURN(const ContextOptions full, with_context_size(state, options));
   ASSIGN_OR_RETURN(ContextSizes sizes, context_sizes(state, full));
+  RecMemoryConfig rec;
+  rec.present = has_recurrent_state(state);
+  rec.n_snapshots = sizes.n_snapshots;
   KvCacheConfig config;
   for (size_t c = 0; c < state.kv_classes.windows.size(); ++c) {
     config.classes.push_back({state.kv_classes.windows[c], sizes.class_pages[c]});
@@ -528,8 +553,8 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   std::unique_ptr<Impl> opened;
   // On the loop thread from birth to death: an Impl that fails to open gives its bytes back there too.
   const Status status = state.loop->run([&]() -> Status {
-    ASSIGN_OR_RETURN(KvCache kv, KvCache::create(std::move(config)));
-    auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(kv));
+    ASSIGN_OR_RETURN(SequenceMemory memory, SequenceMemory::create(std::move(config), rec));
+    auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(memory));
     TRY(impl->open());
     opened = std::move(impl);
     return {};
@@ -552,7 +577,7 @@ int64_t Context::length(int32_t seq) const {
   int64_t length = 0;
   // Refused only while the model goes away: then nothing is there.
   (void)impl_->on_loop([&]() -> Status {
-    length = impl_->kv_.length(seq);
+    length = impl_->memory_.length(seq);
     return {};
   });
   return length;
@@ -569,6 +594,23 @@ std::vector<int32_t> Context::tokens(int32_t seq) const {
 
 Status Context::truncate(int32_t seq, int64_t new_length) {
   return impl_->on_living_loop([&] { return impl_->truncate(seq, new_length); });
+}
+
+Result<int64_t> Context::rewind(int32_t seq, int64_t wanted) {
+  int64_t length = 0;
+  TRY(impl_->on_living_loop([&] {
+    length = impl_->memory_.rewind_length(seq, wanted);
+    return impl_->truncate(seq, wanted < 0 ? wanted : length);
+  }));
+  return length;
+}
+
+Status Context::snapshot(int32_t seq) {
+  return impl_->on_living_loop([&] { return impl_->snapshot(seq); });
+}
+
+bool Context::keeps_snapshots() const {
+  return impl_->sizes_.n_snapshots > 0;
 }
 
 Status Context::fork(int32_t from, int32_t to, int64_t length) {

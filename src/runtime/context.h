@@ -3,8 +3,9 @@
 //
 // A sequence is a list of tokens at positions 0 .. length - 1. decode() appends tokens to sequences and leaves logits
 // for the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop
-// thread. A failed call leaves every sequence as it was, with two exceptions: a sequence whose window let go of pages
-// in an earlier micro-batch of the same failed batch is emptied, and the message says so; and after kDeviceLost (any
+// thread. A failed call leaves every sequence as it was, with two exceptions: a sequence whose window let go of
+// pages, or whose recurrent state went on, in an earlier micro-batch of the same failed batch is emptied, and the
+// message says so; and after kDeviceLost (any
 // failure on a device's queue), or when the host's memory runs out in the middle of a batch, the context is dead and
 // every later call says so.
 //
@@ -74,8 +75,18 @@ class Context {
   /// What a sequence holds; nothing when there is no such sequence.
   [[nodiscard]] std::vector<int32_t> tokens(int32_t seq) const;
   /// Forgets positions >= new_length. Errors: kInvalidArgument; kUnsupported where a window has already let go of what
-  /// the new end would need (0 always works).
+  /// the new end would need, or where recurrent state has no snapshot (0 always works).
   Status truncate(int32_t seq, int64_t new_length);
+  /// Forgets positions behind the largest length <= wanted that truncate() would accept, and returns that length: for
+  /// models with recurrent state a snapshot's position, else `wanted` or, where a window has let go, 0.
+  /// Errors: kInvalidArgument (no such sequence, wanted below 0).
+  Result<int64_t> rewind(int32_t seq, int64_t wanted);
+  /// Keeps a snapshot of the sequence at its present length, so that it can be rewound to here, within n_snapshots and
+  /// snapshot_bytes (the one used least recently makes room). Does nothing where keeps_snapshots() is false.
+  /// Errors: kInvalidArgument; kOutOfMemory (on the host), then there is none.
+  Status snapshot(int32_t seq);
+  /// Whether the model has recurrent state and room for snapshots was asked for.
+  [[nodiscard]] bool keeps_snapshots() const;
   /// Makes `to` a copy of the first `length` positions of `from`, sharing whole pages. Errors: as truncate; to == from
   /// is kInvalidArgument.
   Status fork(int32_t from, int32_t to, int64_t length);

@@ -79,8 +79,9 @@ StateContent content_of(const StateShape& shape, const KvCache& kv, const KvClas
   return content;
 }
 
-Result<KvCache> restored_book(const KvCache& kv, const KvClasses& classes, const StateContent& content, int32_t seq) {
-  KvCache book = kv;
+Result<SequenceMemory> restored_book(const SequenceMemory& memory, const KvClasses& classes,
+                                     const StateContent& content, int32_t seq) {
+  SequenceMemory book = memory;
   if (content.whole) {
     book.clear();
   }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/kv_cache.h"
+#include "memory/sequence_memory.h"
 #include "memory/state_format.h"
 #include "runtime/context.h"
 #include "runtime/model_state.h"
@@ -20,9 +20,10 @@ Result<StateShape> state_shape(const ModelState& model, const ContextOptions& op
 StateContent content_of(const StateShape& shape, const KvCache& kv, const KvClasses& classes,
                         std::span<const std::vector<int32_t>> tokens, int32_t seq, int64_t n_logits);
 
-/// The book of pages once content is restored: into `seq`, or in place of everything (kAllSequences).
+/// The book once content is restored: into `seq`, or in place of everything (kAllSequences).
 /// Errors: kInvalidArgument, kCacheFull; those of KvCache::restore.
-Result<KvCache> restored_book(const KvCache& kv, const KvClasses& classes, const StateContent& content, int32_t seq);
+Result<SequenceMemory> restored_book(const SequenceMemory& memory, const KvClasses& classes,
+                                     const StateContent& content, int32_t seq);
 
 /// Addresses of a context's cache, as add_state_copies() needs them.
 struct StateMemory {

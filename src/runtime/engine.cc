@@ -343,6 +343,7 @@ std::vector<DeviceUse> ModelState::device_use() const {
     }
     use.weight_bytes = weights[d].bytes;
     use.kv_bytes = weights[d].kv_bytes;
+    use.rec_bytes = weights[d].rec_bytes;
     use.scratch_bytes = weights[d].scratch_bytes;
     use.budget_bytes = devices[d].budget_bytes();
     uses.push_back(std::move(use));

@@ -30,6 +30,9 @@ struct ContextOptions {
   int32_t n_seq_max = 1;   // sequences
   DType k_type = DType::kF16;
   DType v_type = DType::kF16;
+  // Recurrent state cannot be rewound; snapshots of it on the host are what a sequence may return to.
+  int32_t n_snapshots = 32;            // at most, over all sequences
+  uint64_t snapshot_bytes = 2U << 30;  // at most, for all of them
 };
 
 struct DeviceOptions;
@@ -76,12 +79,13 @@ struct ModelSummary {
   double load_ms = 0;
 };
 
-/// Bytes of one device, read on the loop thread. KV and scratch: over all contexts.
+/// Bytes of one device, read on the loop thread. KV, recurrent state and scratch: over all contexts.
 struct DeviceUse {
   std::string name;
   int64_t n_tiles = 0;
   uint64_t weight_bytes = 0;  // tiles and replicas
   uint64_t kv_bytes = 0;
+  uint64_t rec_bytes = 0;
   uint64_t scratch_bytes = 0;
   uint64_t budget_bytes = 0;
 };

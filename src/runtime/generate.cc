@@ -143,23 +143,20 @@ Status Session::clear() {
 }
 
 // Leaves in the sequence what it has in common with the prompt, but not the prompt's last token: its logits are wanted.
+// Where the sequence cannot be cut there, because a window has let go or recurrent state went on, it leaves less.
 Status Session::keep_common(std::span<const int32_t> prompt) {
   // An earlier decode that failed may have emptied the sequence.
   held_.resize(static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(held_.size()), context_.length(seq_))));
   const auto differ = std::ranges::mismatch(held_, prompt).in1;
   const size_t common = std::min(static_cast<size_t>(differ - held_.begin()), prompt.size() - 1);
-  const Status kept = context_.truncate(seq_, static_cast<int64_t>(common));
-  if (kept.ok()) {
-    held_.resize(common);
-    return {};
-  }
-  if (kept.code() != ErrorCode::kUnsupported) {
-    return kept;
-  }
-  return clear();  // a window has let go of what came before: read everything again
+  ASSIGN_OR_RETURN(const int64_t kept, context_.rewind(seq_, static_cast<int64_t>(common)));
+  held_.resize(static_cast<size_t>(kept));
+  return {};
 }
 
-// Decodes what the sequence lacks of the tokens, in pieces of n_batch. False: cancelled on the way.
+// Decodes what the sequence lacks of the tokens, in pieces of n_batch. False: cancelled on the way. Where snapshots are
+// kept, one is taken before the last token, so that these tokens asked for again, or others that go on from them, find
+// it.
 Result<bool> Session::read(std::span<const int32_t> tokens, const GenerateHooks& hooks) {
   const auto n_batch = static_cast<size_t>(context_.options().n_batch);
   const DecodeProgress progress = [&](int64_t n_given) {
@@ -169,7 +166,11 @@ Result<bool> Session::read(std::span<const int32_t> tokens, const GenerateHooks&
     return !is_cancelled(hooks);
   };
   while (held_.size() < tokens.size()) {
-    const auto piece = tokens.subspan(held_.size(), std::min(n_batch, tokens.size() - held_.size()));
+    size_t end = tokens.size();
+    if (context_.keeps_snapshots() && held_.size() + 1 < end) {
+      --end;
+    }
+    const auto piece = tokens.subspan(held_.size(), std::min(n_batch, end - held_.size()));
     std::vector<BatchToken> batch;
     for (const int32_t id : piece) {
       batch.push_back({id, seq_, false});
@@ -182,6 +183,10 @@ Result<bool> Session::read(std::span<const int32_t> tokens, const GenerateHooks&
     }
     TRY(status);
     held_.insert(held_.end(), piece.begin(), piece.end());
+    if (held_.size() + 1 == tokens.size()) {
+      // Without memory for it the next prompt is read from further back.
+      (void)context_.snapshot(seq_);
+    }
   }
   if (hooks.on_progress) {
     hooks.on_progress(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(tokens.size()));

@@ -143,6 +143,120 @@ TEST(Generate, ReadsAgainWhatAWindowLetGo) {
   EXPECT_EQ(must(session.generate(other, greedy(6))).tokens, changed.tokens);
 }
 
+std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Ids that no other call gives in this order.
+std::vector<int32_t> ids(int32_t first, int32_t n) {
+  std::vector<int32_t> result;
+  for (int32_t i = 0; i < n; ++i) {
+    result.push_back(10 + (first + i * 7) % 250);
+  }
+  return result;
+}
+
+// A conversation on a model with recurrent state, which can go back to snapshots only: one lies before the last token
+// of each prompt. Each turn reads what is new since the last snapshot that it shares, never more.
+TEST(Generate, AHybridConversationReadsOnFromItsSnapshots) {
+  const Loaded l = open("tiny-qwen35");
+  Session session(*l.context);
+  const auto read_anew = [&](const std::vector<int32_t>& prompt) {
+    const Loaded other = open("tiny-qwen35");
+    Session fresh(*other.context);
+    const Generation g = must(fresh.generate(prompt, greedy(6)));
+    EXPECT_EQ(g.timings.cache_n, 0);
+    return g.tokens;
+  };
+  const std::vector<int32_t> first = ids(1, 40);
+  const Generation one = must(session.generate(first, greedy(6)));
+  EXPECT_EQ(one.timings.prompt_n, 40);
+
+  // The answer as it was: nothing is read twice but its last token, which was chosen and never decoded.
+  const std::vector<int32_t> second = joined(joined(first, one.tokens), ids(2, 20));
+  const Generation two = must(session.generate(second, greedy(6)));
+  EXPECT_EQ(two.timings.cache_n, 45);
+  EXPECT_EQ(two.timings.prompt_n, 21);
+  EXPECT_EQ(two.tokens, read_anew(second));
+
+  // The answer rewritten (as a template does that drops thoughts): back to the snapshot of the second prompt.
+  const std::vector<int32_t> third = joined(second, ids(3, 15));
+  ASSERT_NE(third[second.size()], two.tokens[0]);
+  const Generation three = must(session.generate(third, greedy(6)));
+  EXPECT_EQ(three.timings.cache_n, static_cast<int64_t>(second.size()) - 1);
+  EXPECT_EQ(three.timings.prompt_n, 16);
+  EXPECT_EQ(three.tokens, read_anew(third));
+
+  // The last turn removed and asked differently: the same snapshot again.
+  const std::vector<int32_t> changed = joined(second, ids(4, 9));
+  const Generation four = must(session.generate(changed, greedy(6)));
+  EXPECT_EQ(four.timings.cache_n, static_cast<int64_t>(second.size()) - 1);
+  EXPECT_EQ(four.timings.prompt_n, 10);
+  EXPECT_EQ(four.tokens, read_anew(changed));
+
+  // Asked once more; and from a place that only the first prompt's snapshot shares.
+  EXPECT_EQ(must(session.generate(changed, greedy(6))).timings.prompt_n, 1);
+  const std::vector<int32_t> early = joined(first, ids(5, 8));
+  const Generation five = must(session.generate(early, greedy(6)));
+  EXPECT_EQ(five.timings.cache_n, 39);
+  EXPECT_EQ(five.tokens, read_anew(early));
+}
+
+TEST(Generate, WithoutRoomForSnapshotsAHybridReadsAgain) {
+  Loaded l = open("tiny-qwen35");
+  ContextOptions options = l.context->options();
+  options.snapshot_bytes = 1000;  // less than one
+  l.context = std::move(Context::create(l.model, options)).value();
+  EXPECT_FALSE(l.context->keeps_snapshots());
+  Session session(*l.context);
+  must(session.generate(ids(1, 40), greedy(2)));
+  const Generation again = must(session.generate(ids(1, 40), greedy(2)));
+  EXPECT_EQ(again.timings.cache_n, 0);
+  EXPECT_EQ(again.timings.prompt_n, 40);
+}
+
+// Copies of a sequence with recurrent state, and what cannot be rewound says where it can go.
+TEST(Context, SequencesWithRecurrentStateForkAndRewind) {
+  Loaded l = open("tiny-qwen35");
+  ContextOptions options = l.context->options();
+  options.n_seq_max = 3;
+  l.context = std::move(Context::create(l.model, options)).value();
+  Context& c = *l.context;
+  const auto decode = [&](int32_t seq, const std::vector<int32_t>& tokens) {
+    std::vector<BatchToken> batch;
+    for (const int32_t id : tokens) {
+      batch.push_back({id, seq, false});
+    }
+    batch.back().wants_logits = true;
+    EXPECT_TRUE(c.decode(batch).ok());
+    const auto row = c.logits(0);
+    return std::vector<float>(row.begin(), row.end());
+  };
+  decode(0, ids(1, 33));
+  ASSERT_TRUE(c.snapshot(0).ok());
+  const std::vector<float> next = decode(0, ids(2, 5));
+  ASSERT_TRUE(c.fork(0, 1, 38).ok());
+  ASSERT_TRUE(c.fork(0, 2, 33).ok());
+  EXPECT_EQ(decode(2, ids(2, 5)), next);                  // from the snapshot
+  EXPECT_EQ(decode(1, ids(3, 4)), decode(0, ids(3, 4)));  // from the state itself
+  const Status refused = c.truncate(0, 35);
+  EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("it can go back to 33"));
+  EXPECT_EQ(c.length(0), 42);
+  EXPECT_EQ(c.rewind(0, 35).value(), 33);
+  EXPECT_EQ(c.length(0), 33);
+  EXPECT_EQ(decode(0, ids(2, 5)), next);
+  EXPECT_EQ(c.rewind(0, 20).value(), 0);
+  EXPECT_EQ(c.rewind(0, -1).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(c.rewind(3, 0).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(c.snapshot(3).code(), ErrorCode::kInvalidArgument);
+  decode(0, ids(1, 33));
+  EXPECT_EQ(decode(0, ids(2, 5)), next);  // a slot used before, begun anew
+  ASSERT_TRUE(c.clear().ok());
+  EXPECT_EQ(c.length(1), 0);
+}
+
 TEST(Generate, EndsAtAnEndToken) {
   const Loaded l = open("tiny-llama");
   const std::vector<int32_t> prompt = {1, 2, 3};

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 
 #include "base/checked.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/rec_layout.h"
 #include "memory/kv_cache.h"
 
 namespace tessera {
@@ -16,6 +18,17 @@ constexpr int64_t kLogitsBytesMax = 32 << 20;
 
 double mib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
+}
+
+// As many as asked for and as their bytes allow; 0 for a model without recurrent state.
+int32_t count_snapshots(const ModelState& model, const ContextOptions& options) {
+  const std::vector<uint64_t> slots = rec_slot_bytes(model);
+  const uint64_t bytes = std::accumulate(slots.begin(), slots.end(), uint64_t{0});
+  if (bytes == 0) {
+    return 0;
+  }
+  return static_cast<int32_t>(
+      std::min(static_cast<uint64_t>(std::max(options.n_snapshots, 0)), options.snapshot_bytes / bytes));
 }
 
 Status out_of_range(const char* flag, int64_t found, int64_t least, int64_t most) {
@@ -63,7 +76,16 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
       }
     }
   }
+  for (const RecLayerSpec& layer : model.definition.program.rec_layers) {
+    if (layer.k_dim > kDeltaMaxDim || layer.n_taps > kConvMaxTaps) {
+      return Status(ErrorCode::kUnsupported,
+                    fmt::format("recurrent heads of {} elements behind {} convolution taps; kernels take at most {} "
+                                "and {}",
+                                layer.k_dim, layer.n_taps, kDeltaMaxDim, kConvMaxTaps));
+    }
+  }
   ContextSizes sizes;
+  sizes.n_snapshots = count_snapshots(model, options);
   sizes.shape.n_tokens = std::min(options.n_ubatch, options.n_batch);
   const int64_t logits_row = model.definition.info.n_vocab * static_cast<int64_t>(sizeof(float));
   sizes.shape.n_outputs = std::clamp(kLogitsBytesMax / logits_row, int64_t{1}, sizes.shape.n_tokens);
@@ -89,12 +111,35 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   return sizes;
 }
 
+bool has_recurrent_state(const ModelState& model) {
+  return std::ranges::any_of(model.definition.program.rec_layers,
+                             [](const RecLayerSpec& layer) { return layer.n_key_heads > 0; });
+}
+
+std::vector<uint64_t> rec_slot_bytes(const ModelState& model) {
+  const auto& layers = model.definition.program.rec_layers;
+  const auto n_cuts = static_cast<size_t>(model.tiles.n_cuts);
+  std::vector<uint64_t> bytes(layers.size() * n_cuts, 0);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const RecLayerSpec& spec = layers[l];
+    const RecFormat format{spec.n_key_heads, spec.n_rep, spec.k_dim, spec.v_dim, spec.n_taps, spec.tiled};
+    for (size_t c = 0; c < n_cuts && spec.n_key_heads > 0; ++c) {
+      const int64_t n_groups = model.tiles.attn_cuts[l].groups(static_cast<int>(c)).size();
+      bytes[l * n_cuts + c] = n_groups == 0 ? 0 : static_cast<uint64_t>(tessera::rec_slot_bytes(format, n_groups));
+    }
+  }
+  return bytes;
+}
+
 std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOptions& options, const ContextSizes& sizes) {
   const int n_cuts = model.tiles.n_cuts;
   const auto& layers = model.definition.program.kv_layers;
   std::vector<uint64_t> bytes(layers.size() * static_cast<size_t>(n_cuts), 0);
   for (size_t l = 0; l < layers.size(); ++l) {
     const KvFormat format{options.k_type, options.v_type, layers[l].k_dim, layers[l].v_dim};
+    if (model.kv_classes.of_layer[l] < 0) {
+      continue;
+    }
     const int64_t n_pages = sizes.class_pages[static_cast<size_t>(model.kv_classes.of_layer[l])];
     for (int c = 0; c < n_cuts; ++c) {
       const int64_t n_heads = model.tiles.attn_cuts[l].groups(c).size();
@@ -105,8 +150,8 @@ std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOption
   return bytes;
 }
 
-KvLayout layout_kv(const ModelState& model, const std::vector<uint64_t>& tile_bytes) {
-  KvLayout layout;
+StateLayout layout_state(const ModelState& model, const std::vector<uint64_t>& tile_bytes) {
+  StateLayout layout;
   layout.offsets.assign(tile_bytes.size(), 0);
   layout.device_bytes.assign(model.devices.size(), 0);
   const int n_cuts = model.tiles.n_cuts;
@@ -116,27 +161,41 @@ KvLayout layout_kv(const ModelState& model, const std::vector<uint64_t>& tile_by
     if (tile < 0) {
       continue;
     }
-    const auto device = static_cast<size_t>(model.placement.home[static_cast<size_t>(tile)]);  // kv follows attn
+    const size_t device = home_of_state(model, i);
     layout.offsets[i] = layout.device_bytes[device];
     layout.device_bytes[device] += round_up(tile_bytes[i], model.devices[device].info().unit_bytes);
   }
   return layout;
 }
 
+size_t home_of_state(const ModelState& model, size_t index) {
+  const auto n_cuts = static_cast<size_t>(model.tiles.n_cuts);
+  const int tile =
+      model.tiles.find(TileKind::kAttn, static_cast<int32_t>(index / n_cuts), static_cast<int>(index % n_cuts));
+  return static_cast<size_t>(model.placement.home[static_cast<size_t>(tile)]);
+}
+
 Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
                                              const ContextSizes& sizes) {
-  const KvLayout kv = layout_kv(model, kv_tile_bytes(model, options, sizes));
+  const StateLayout kv = layout_state(model, kv_tile_bytes(model, options, sizes));
+  std::vector<uint64_t> rec_bytes = rec_slot_bytes(model);
+  for (uint64_t& bytes : rec_bytes) {
+    bytes *= static_cast<uint64_t>(options.n_seq_max);
+  }
+  const StateLayout rec = layout_state(model, rec_bytes);
   LowerInput input = model.lower_input();
   input.k_type = options.k_type;
   input.v_type = options.v_type;
   input.shape = sizes.shape;
   input.kv_bases.assign(kv.offsets.size(), nullptr);
+  input.rec_bases.assign(rec.offsets.size(), nullptr);
   input.count_only = true;
   ASSIGN_OR_RETURN(const Lowered lowered, lower(input));
   std::vector<DeviceNeed> needs(model.devices.size());
   for (size_t d = 0; d < needs.size(); ++d) {
     needs[d].weight_bytes = model.weights[d].bytes;
     needs[d].kv_bytes = kv.device_bytes[d];
+    needs[d].rec_bytes = rec.device_bytes[d];
     needs[d].scratch_bytes = lowered.scratch_bytes[d];
   }
   return needs;
@@ -170,9 +229,11 @@ Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs) 
     const uint64_t own = model.weights[d].range == nullptr ? 0 : model.weights[d].range->committed_bytes();
     const uint64_t used = device.used_bytes() - std::min(device.used_bytes(), own);
     if (used + needs[d].total() > device.budget_bytes()) {
-      lacking += fmt::format("{}{} needs {:.1f} MiB (weights {:.1f}, KV cache {:.1f}, scratch {:.1f}) and has {:.1f}",
+      const std::string state =
+          needs[d].rec_bytes == 0 ? "" : fmt::format("recurrent state {:.1f}, ", mib(needs[d].rec_bytes));
+      lacking += fmt::format("{}{} needs {:.1f} MiB (weights {:.1f}, KV cache {:.1f}, {}scratch {:.1f}) and has {:.1f}",
                              lacking.empty() ? "" : "; ", device.info().name, mib(needs[d].total()),
-                             mib(needs[d].weight_bytes), mib(needs[d].kv_bytes), mib(needs[d].scratch_bytes),
+                             mib(needs[d].weight_bytes), mib(needs[d].kv_bytes), state, mib(needs[d].scratch_bytes),
                              mib(device.budget_bytes() - std::min(used, device.budget_bytes())));
     }
   }

@@ -12,6 +12,7 @@ namespace tessera {
 struct ContextSizes {
   BatchShape shape;
   std::vector<int64_t> class_pages;  // by KV class: pages in the pool
+  int32_t n_snapshots = 0;           // of recurrent state
 };
 
 /// The options with n_ctx = 0 replaced by the model's training context. Errors: kInvalidData when the file states none.
@@ -24,25 +25,37 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
 /// Bytes of each kv(layer, cut): index layer * n_cuts + cut; 0 where the cut is empty.
 std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOptions& options, const ContextSizes& sizes);
 
+/// Whether a layer has recurrent state.
+bool has_recurrent_state(const ModelState& model);
+
+/// Bytes of one sequence's slot in each rec(layer, cut), indexed the same; 0 where the layer has no recurrent state.
+std::vector<uint64_t> rec_slot_bytes(const ModelState& model);
+
 struct DeviceNeed {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
+  uint64_t rec_bytes = 0;
   uint64_t scratch_bytes = 0;
-  [[nodiscard]] uint64_t total() const { return weight_bytes + kv_bytes + scratch_bytes; }
+  [[nodiscard]] uint64_t total() const { return weight_bytes + kv_bytes + rec_bytes + scratch_bytes; }
 };
 
 /// Needs by device of the model's weights and one context. Errors: kUnsupported (no kernel for a cache type).
 Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
                                              const ContextSizes& sizes);
 
-/// kDoesNotFit with one clause per device that lacks bytes: needed (weights, KV, scratch) and budget.
+/// kDoesNotFit with one clause per device that lacks bytes: needed (weights, KV, recurrent state, scratch) and
+/// budget.
 Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs);
 
-/// Offset of each kv tile in its device's KV range, on the unit grid, and the bytes of each range.
-struct KvLayout {
+/// Offset of each kv or rec tile in its device's range for them, on the unit grid, and the bytes of each range.
+struct StateLayout {
   std::vector<uint64_t> offsets;       // as kv_tile_bytes
   std::vector<uint64_t> device_bytes;  // by device
 };
-KvLayout layout_kv(const ModelState& model, const std::vector<uint64_t>& tile_bytes);
+StateLayout layout_state(const ModelState& model, const std::vector<uint64_t>& tile_bytes);
+
+/// The device of the state with index layer * n_cuts + cut: it follows attn(layer, cut). REQUIRES: the cut is not
+/// empty.
+size_t home_of_state(const ModelState& model, size_t index);
 
 }  // namespace tessera

@@ -12,30 +12,6 @@ void write_ints(std::byte* at, const std::vector<int32_t>& values) {
   std::ranges::copy(values, reinterpret_cast<int32_t*>(at));
 }
 
-// Rows of the embedding table, read from the file, times the program's scale.
-Status write_embeddings(const ModelState& model, std::span<const BatchToken> tokens, std::byte* at) {
-  for (const Node& node : model.definition.program.nodes) {
-    const auto* embed = std::get_if<EmbedNode>(&node.op);
-    if (embed == nullptr) {
-      continue;
-    }
-    const TensorSpec& spec = model.definition.table.tensors[static_cast<size_t>(embed->table)];
-    const TensorInfo& info = model.file->tensors()[static_cast<size_t>(spec.source)];
-    std::vector<std::byte> row(info.bytes_per_row());
-    auto* out = reinterpret_cast<float*>(at);  // [n_tokens, n_embd] f32
-    for (const BatchToken& token : tokens) {
-      TRY(model.file->read(info, row.size() * static_cast<uint64_t>(token.token), row));
-      dequantize_row(spec.dtype, row.data(), out, spec.columns);
-      if (embed->scale != 1) {
-        std::for_each(out, out + spec.columns, [&](float& x) { x *= embed->scale; });
-      }
-      out += spec.columns;
-    }
-    break;
-  }
-  return {};
-}
-
 }  // namespace
 
 std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> batch, const BatchShape& shape) {
@@ -65,9 +41,33 @@ std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> b
   return pieces;
 }
 
-Result<int32_t> fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
-                            std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block) {
-  TRY(write_embeddings(model, tokens, block + layout.embeddings));
+Status fill_embeddings(const ModelState& model, const HostInputLayout& layout, std::span<const BatchToken> tokens,
+                       std::byte* block) {
+  for (const Node& node : model.definition.program.nodes) {
+    const auto* embed = std::get_if<EmbedNode>(&node.op);
+    if (embed == nullptr) {
+      continue;
+    }
+    const TensorSpec& spec = model.definition.table.tensors[static_cast<size_t>(embed->table)];
+    const TensorInfo& info = model.file->tensors()[static_cast<size_t>(spec.source)];
+    std::vector<std::byte> row(info.bytes_per_row());
+    auto* out = reinterpret_cast<float*>(block + layout.embeddings);  // [n_tokens, n_embd] f32
+    for (const BatchToken& token : tokens) {
+      TRY(model.file->read(info, row.size() * static_cast<uint64_t>(token.token), row));
+      dequantize_row(spec.dtype, row.data(), out, spec.columns);
+      if (embed->scale != 1) {
+        std::for_each(out, out + spec.columns, [&](float& x) { x *= embed->scale; });
+      }
+      out += spec.columns;
+    }
+    break;
+  }
+  return {};
+}
+
+int32_t fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std::span<const BatchToken> tokens,
+                    const MemoryBatch& memory, std::byte* block) {
+  const KvBatch& batch = memory.kv;
   write_ints(block + layout.positions, batch.positions);
   write_ints(block + layout.seq_rows, batch.seq_rows);
   for (size_t c = 0; c < batch.classes.size(); ++c) {
@@ -79,6 +79,8 @@ Result<int32_t> fill_inputs(const ModelState& model, const HostInputLayout& layo
                   klass.page_table.data() + r * row, row * sizeof(int32_t));
     }
   }
+  write_ints(block + layout.rec_rows, memory.rec_rows);
+  std::ranges::copy(memory.rec_runs, reinterpret_cast<RecRun*>(block + layout.rec_runs));
   std::vector<int32_t> output_rows;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].wants_logits) {

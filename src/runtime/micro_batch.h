@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/kv_cache.h"
+#include "memory/sequence_memory.h"
 #include "program/lower/lower.h"
 #include "runtime/context.h"
 #include "runtime/model_state.h"
@@ -17,9 +17,13 @@ namespace tessera {
 /// placement.
 std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> batch, const BatchShape& shape);
 
-/// Writes embeddings, positions, rows, slots and page tables of a prepared micro-batch. Returns the number of outputs.
-/// Errors: kIo when the embedding rows cannot be read from the model file; then `block` holds anything.
-Result<int32_t> fill_inputs(const ModelState& model, const HostInputLayout& layout, const BatchShape& shape,
-                            std::span<const BatchToken> tokens, const KvBatch& batch, std::byte* block);
+/// Writes the tokens' rows of the embedding table, read from the model file, times the program's scale. Errors: kIo
+/// when they cannot be read; then `block` holds anything.
+Status fill_embeddings(const ModelState& model, const HostInputLayout& layout, std::span<const BatchToken> tokens,
+                       std::byte* block);
+
+/// Writes positions, rows, slots, page tables and runs of a prepared micro-batch. Returns the number of outputs.
+int32_t fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std::span<const BatchToken> tokens,
+                    const MemoryBatch& memory, std::byte* block);
 
 }  // namespace tessera

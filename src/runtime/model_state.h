@@ -27,6 +27,7 @@ struct DeviceWeights {
   uint64_t tiles_offset = 0;  // where the tile region starts
   uint64_t bytes = 0;
   uint64_t kv_bytes = 0;       // of all contexts
+  uint64_t rec_bytes = 0;      // of all contexts
   uint64_t scratch_bytes = 0;  // of all contexts
 };
 

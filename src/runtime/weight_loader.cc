@@ -130,13 +130,13 @@ class Loader {
         tile.kind == TileKind::kExpert ? spec.experts[static_cast<size_t>(tile.expert)] : ExpertSource{spec.source, 0};
     const TensorInfo* source = &file_.tensors()[static_cast<size_t>(from.source)];
     const WeightLayout* layout = weights.kernels->layout(spec.dtype);
-    const uint64_t row = row_bytes(spec.dtype, static_cast<uint64_t>(panel.columns.size()));
+    const uint64_t row = row_bytes(spec.dtype, static_cast<uint64_t>(panel.n_columns));
     const auto group = static_cast<uint64_t>(layout->row_group);
     const auto step =
         static_cast<int64_t>(round_up(std::max<uint64_t>(kChunkBytes / std::max<uint64_t>(row, 1), 1), group));
     for (int64_t begin = 0; begin < panel.n_rows; begin += step) {
       const int64_t end = std::min(begin + step, panel.n_rows);
-      std::byte* at = dst + layout->packed_bytes(spec.dtype, begin, panel.columns.size());
+      std::byte* at = dst + layout->packed_bytes(spec.dtype, begin, panel.n_columns);
       const auto n_rows = static_cast<uint64_t>(end - begin);
       tasks_.push_back({layout, &spec, &panel, source, from.row, begin, end, at, row * n_rows, total_bytes_});
       total_bytes_ += tasks_.back().source_bytes;
@@ -153,7 +153,7 @@ class Loader {
       if (!status.ok()) {
         return stop(status);
       }
-      task.layout->pack(task.spec->dtype, task.panel->columns.size(), worker.rows, task.dst);
+      task.layout->pack(task.spec->dtype, task.panel->n_columns, worker.rows, task.dst);
       done_bytes_ += task.source_bytes;
       report(progress);
     }
@@ -191,25 +191,31 @@ class Loader {
     }
   }
 
-  // Reads the task's rows, the wanted columns of each, and points worker.rows at them.
+  // Reads the task's rows, the wanted columns of each side by side, and points worker.rows at them.
   Status read_rows(const PackTask& task, Worker& worker) const {
     const TensorInfo& info = *task.source;
     const uint64_t full_row = info.bytes_per_row();
-    const uint64_t first = row_bytes(info.dtype, static_cast<uint64_t>(task.panel->columns.begin));
-    const uint64_t part = row_bytes(info.dtype, static_cast<uint64_t>(task.panel->columns.size()));
+    const uint64_t wanted = row_bytes(info.dtype, static_cast<uint64_t>(task.panel->n_columns));
     std::byte* at = worker.bytes.get();
     worker.rows.clear();
     return for_each_run(task, [&](int64_t begin, int64_t end) -> Status {
       const auto n_rows = static_cast<uint64_t>(end - begin);
-      const uint64_t offset = full_row * static_cast<uint64_t>(begin) + first;
-      if (part == full_row) {
-        TRY(file_.read(info, offset, {at, part * n_rows}));
+      const uint64_t offset = full_row * static_cast<uint64_t>(begin);
+      for (uint64_t r = 0; r < n_rows; ++r) {
+        worker.rows.push_back(at + wanted * r);
       }
-      for (uint64_t r = 0; r < n_rows; ++r, at += part) {
-        if (part != full_row) {
-          TRY(file_.read(info, offset + full_row * r, {at, part}));
+      if (wanted == full_row) {
+        TRY(file_.read(info, offset, {at, full_row * n_rows}));
+        at += full_row * n_rows;
+        return {};
+      }
+      for (uint64_t r = 0; r < n_rows; ++r) {
+        for (const IndexRange& columns : task.panel->columns) {
+          const uint64_t n_bytes = row_bytes(info.dtype, static_cast<uint64_t>(columns.size()));
+          const uint64_t first = row_bytes(info.dtype, static_cast<uint64_t>(columns.begin));
+          TRY(file_.read(info, offset + full_row * r + first, {at, n_bytes}));
+          at += n_bytes;
         }
-        worker.rows.push_back(at);
       }
       return {};
     });

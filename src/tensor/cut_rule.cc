@@ -28,6 +28,9 @@ int64_t cut_unit_groups(std::span<const ColumnCut> columns) {
   int64_t unit = 1;
   for (const ColumnCut& column : columns) {
     const int64_t block = std::lcm(static_cast<int64_t>(dtype_info(column.dtype).block_elems), kActivationBlock);
+    if (column.begin % block != 0) {
+      return kUndivided;
+    }
     unit = std::lcm(unit, block / std::gcd(block, column.per_group));
   }
   return unit;

@@ -2,10 +2,10 @@
 // Cut rules: how a weight follows a splittable axis of its layer.
 //
 // Every splittable axis (attention heads, feed-forward columns, vocabulary rows, experts) is divided into n_cuts pieces
-// when a model is loaded. An axis counts in *groups*: KV groups (one KV head with its query heads), single feed-forward
-// columns, single vocabulary rows, single experts. A CutRule says which rows or columns of one tensor belong to group
-// g; AxisCuts says which groups belong to cut c of one layer. Architecture files state the rules; nothing else knows
-// them.
+// when a model is loaded. An axis counts in *groups*: KV groups (one KV head with its query heads; in a recurrent layer
+// a key head with its value heads), single feed-forward columns, single vocabulary rows, single experts. A CutRule says
+// which rows or columns of one tensor belong to group g; AxisCuts says which groups belong to cut c of one layer.
+// Architecture files state the rules; nothing else knows them.
 
 #include <array>
 #include <cstdint>
@@ -70,10 +70,14 @@ struct AxisCuts {
 struct ColumnCut {
   DType dtype;
   int64_t per_group;  // columns per group
+  int64_t begin = 0;  // of the segment
 };
 
+/// More groups than any axis has: one that cannot be divided.
+inline constexpr int64_t kUndivided = int64_t{1} << 40;
+
 /// The smallest number of groups whose columns are whole blocks of every weight in `columns` and of the quantised
-/// activation. 1 when no weight is cut by columns.
+/// activation. 1 when no weight is cut by columns; kUndivided when a segment begins inside a block.
 int64_t cut_unit_groups(std::span<const ColumnCut> columns);
 
 /// Divides n_groups into n_cuts at multiples of unit_groups, as evenly as units allow. Cuts that get one unit more (or

@@ -52,7 +52,7 @@ struct TensorSpec {
 
 /// Groups of the splittable axes of one layer.
 struct LayerAxes {
-  int64_t n_kv_heads = 0;
+  int64_t n_kv_heads = 0;  // of a recurrent layer: key heads
   int64_t n_ff = 0;
   int64_t n_experts = 0;
 };

@@ -25,6 +25,9 @@ double activate_scalar(Activation activation, double x) {
   if (activation == Activation::kSilu) {
     return x / (1 + std::exp(-x));
   }
+  if (activation == Activation::kSigmoid) {
+    return 1 / (1 + std::exp(-x));
+  }
   if (x <= -10 || x >= 10) {
     return x < 0 ? 0 : x;
   }

@@ -36,11 +36,21 @@ inline void glu_span(const GluArgs& args, const float* gate, const float* up, fl
   }
 }
 
+using GluSpan = void (*)(const GluArgs& args, const float* gate, const float* up, float* y, int64_t n);
+
+inline GluSpan glu_span_of(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu: return glu_span<Activation::kSilu>;
+    case Activation::kGeluTanh: return glu_span<Activation::kGeluTanh>;
+    case Activation::kSigmoid: return glu_span<Activation::kSigmoid>;
+    case Activation::kSiluClamped: break;
+  }
+  return glu_span<Activation::kSiluClamped>;
+}
+
 void glu(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const GluArgs*>(raw_args);
-  const auto span = args.activation == Activation::kSilu       ? glu_span<Activation::kSilu>
-                    : args.activation == Activation::kGeluTanh ? glu_span<Activation::kGeluTanh>
-                                                               : glu_span<Activation::kSiluClamped>;
+  const auto span = glu_span_of(args.activation);
   const int64_t n_rows = args.n_rows == nullptr ? sizes.n_tokens : *args.n_rows;
   for_each_span(launch, n_rows, args.width, [&](int64_t row, int64_t begin, int64_t end) {
     float unwanted[kSpanColumns];

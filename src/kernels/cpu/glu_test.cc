@@ -8,7 +8,14 @@ namespace {
 
 double exact_glu(Activation activation, double gate, double up) {
   const double u = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate);
-  return (activation == Activation::kSilu ? gate / (1 + std::exp(-gate)) : 0.5 * gate * (1 + std::tanh(u))) * up;
+  const double sigmoid = 1 / (1 + std::exp(-gate));
+  switch (activation) {
+    case Activation::kSilu: return gate * sigmoid * up;
+    case Activation::kSigmoid: return sigmoid * up;
+    case Activation::kGeluTanh: return 0.5 * gate * (1 + std::tanh(u)) * up;
+    case Activation::kSiluClamped: break;  // not gate alone decides: ClampsAndCountsItsOwnRows
+  }
+  return 0;
 }
 
 GluArgs make_args(GuardedRows& gate, GuardedRows& up, GuardedRows& y, Activation activation) {
@@ -29,7 +36,7 @@ TESSERA_FOR_CPU_TABLES(GluTest);
 
 TEST_P(GluTest, MatchesDoubleAndDefinition) {
   TestRandom random(1);
-  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kSigmoid}) {
     for (const int64_t width : test_widths()) {
       const int n_tokens = static_cast<int>(width % 4);
       SCOPED_TRACE(testing::Message() << "width " << width << " tokens " << n_tokens);

@@ -1,5 +1,7 @@
 #include "kernels/ops/rms_norm.h"
 
+#include <cmath>
+
 #include "kernels/cpu/rms_norm_body.h"
 #include "kernels/cpu/rows.h"
 

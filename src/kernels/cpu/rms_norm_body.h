@@ -1,34 +1,20 @@
 #pragma once
 // rms_norm of the fast set (kernels/ops/rms_norm.h), compiled once per instruction set (see vec.h).
 
-#include <cmath>
 #include <cstdint>
 
 #include "device/cpu/cpu_launch.h"
 #include "device/device.h"
 #include "kernels/cpu/quantize_block.h"
+#include "kernels/cpu/rms_norm_group.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/ops/rms_norm.h"
 
 namespace tessera::TESSERA_ISA {
 
-inline F32x16 sum_squares(const float* x, int64_t n) {
-  F32x16 squares = zero();
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const F32x16 v = load(x + i);
-    squares = fma(v, v, squares);
-  }
-  if (i < n) {
-    const F32x16 v = load_n(x + i, n - i);
-    squares = fma(v, v, squares);
-  }
-  return squares;
-}
-
 /// x, weight (or null), y: [n] f32.
 inline void normalize(const float* x, const float* weight, float* y, int64_t n, float eps) {
-  const F32x16 factor = splat(1.0F / std::sqrt(sum(sum_squares(x, n)) / static_cast<float>(n) + eps));
+  const F32x16 factor = rms_factor(x, n, eps);
   const auto at = [&](int64_t i, int64_t present) {
     F32x16 v = load_n(x + i, present) * factor;
     if (weight != nullptr) {

@@ -29,6 +29,11 @@ void append_expert_gather_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelR
 void append_expert_matmul_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_expert_sum_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_gate_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_split_heads_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_short_conv_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_delta_gates_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_delta_rule_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_gated_norm_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 
 /// The weight layouts of matmul, in the same manner.
 void append_layouts(CpuKernelSet set, CpuIsa isa, std::vector<WeightLayout>& layouts);

@@ -61,8 +61,20 @@ inline F32x16 gelu_tanh(F32x16 x) {
   return x / (splat(1.0F) + exp(inner * splat(-0x1.988454p0F)));  // -2 sqrt(2 / pi)
 }
 
+/// 1 / (1 + e^-x)
+inline F32x16 sigmoid(F32x16 x) {
+  return splat(1.0F) / (splat(1.0F) + exp(zero() - x));
+}
+
+/// An activation of one value.
 inline F32x16 activate(Activation activation, F32x16 x) {
-  return activation == Activation::kSilu ? silu(x) : gelu_tanh(x);
+  switch (activation) {
+    case Activation::kSilu: return silu(x);
+    case Activation::kSigmoid: return sigmoid(x);
+    case Activation::kGeluTanh: return gelu_tanh(x);
+    case Activation::kSiluClamped: break;  // of two values: glu_lanes
+  }
+  return x;
 }
 
 /// cap * tanh(x / cap)

@@ -3,13 +3,14 @@
 //
 //   kSilu: x / (1 + exp(-x));   kGeluTanh: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 //   kSiluClamped (gpt-oss): x / (1 + exp(-alpha x)) of x = min(gate, limit), times 1 + up clamped to +-limit
+//   kSigmoid: 1 / (1 + exp(-x))
 // y may be gate or up. Bytes: n_tokens * width * 12.
 
 #include <cstdint>
 
 namespace tessera {
 
-enum class Activation : uint8_t { kSilu, kGeluTanh, kSiluClamped };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid, kSiluClamped };
 
 struct GluArgs {
   const float* gate = nullptr;  // [n_tokens, gate_stride] f32

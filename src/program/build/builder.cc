@@ -9,6 +9,7 @@ Builder::Builder(const TensorTable& table, int64_t n_embd) : table_(table) {
   program_.n_embd = n_embd;
   program_.n_vocab = table.n_vocab;
   program_.kv_layers.resize(table.layers.size());
+  program_.rec_layers.resize(table.layers.size());
 }
 
 Value Builder::new_value(ValueKind kind, CutAxis axis, int32_t layer, int64_t width, bool per_output) {
@@ -83,6 +84,9 @@ Value Builder::linear(const Weight& w, Value x) {
   if (w.bias != kNoTensor && table_.tensors[static_cast<size_t>(w.bias)].columns != spec.rows) {
     return fail(fmt::format("tensor {} has {} elements, wanted {}", table_.tensors[static_cast<size_t>(w.bias)].name,
                             table_.tensors[static_cast<size_t>(w.bias)].columns, spec.rows));
+  }
+  if (w.bias != kNoTensor && spec.cut.segments.size() > 1) {
+    return fail(fmt::format("tensor {} has a bias, which is not supported where heads are fused", spec.name));
   }
   if (spec.cut.dim == CutDim::kRows && in.kind == ValueKind::kWhole) {
     if (spec.columns != in.width || groups <= 0 || spec.rows % groups != 0) {
@@ -237,6 +241,92 @@ Value Builder::glu(GluActivation activation, Value gate, Value up, float limit, 
   }
   return add_node(GluNode{activation, limit, alpha}, {gate.id, up.id},
                   new_value(in.kind, in.axis, in.layer, in.width, false));
+}
+
+std::pair<Value, Value> Builder::split_heads(Value x, int64_t head_dim) {
+  if (bad(x)) {
+    return {};
+  }
+  const ValueInfo in = info(x);
+  if (in.kind != ValueKind::kCut || in.per_output || head_dim < 1 || in.width % (2 * head_dim) != 0) {
+    return {fail(fmt::format("{} per group are not heads of two times {}", in.width, head_dim)), {}};
+  }
+  return add_pair(SplitHeadsNode{head_dim}, {x.id}, in, in.width / 2);
+}
+
+// Two outputs of one shape.
+std::pair<Value, Value> Builder::add_pair(NodeOp op, std::vector<ValueId> inputs, ValueInfo like, int64_t width) {
+  const Value first =
+      add_node(std::move(op), std::move(inputs), new_value(like.kind, like.axis, like.layer, width, like.per_output));
+  const Value second = new_value(like.kind, like.axis, like.layer, width, like.per_output);
+  program_.nodes.back().outputs.push_back(second.id);
+  program_.values[static_cast<size_t>(second.id)].producer = info(first).producer;
+  return {first, second};
+}
+
+// Whether x is a value of tokens, `width` wide per key head of the layer.
+bool Builder::is_of_layer(Value x, int32_t layer, int64_t width) const {
+  const ValueInfo& in = info(x);
+  return in.kind == ValueKind::kCut && in.axis == CutAxis::kAttention && in.layer == layer && !in.per_output &&
+         in.width == width;
+}
+
+Value Builder::short_conv(int32_t layer, const RecLayerSpec& spec, TensorIndex weight, Value x) {
+  if (bad(x)) {
+    return {};
+  }
+  const int64_t width = spec.channels_per_group();
+  const TensorSpec& w = table_.tensors[static_cast<size_t>(weight)];
+  if (!is_of_layer(x, layer, width) || spec.n_key_heads != table_.n_groups(CutAxis::kAttention, layer) ||
+      w.columns != spec.n_taps * width * spec.n_key_heads) {
+    return fail(fmt::format("layer {}: the convolution {} of {} elements does not fit {} channels per key head", layer,
+                            w.name, w.columns, info(x).width));
+  }
+  program_.rec_layers[static_cast<size_t>(layer)] = spec;
+  return add_node(ShortConvNode{layer, weight}, {x.id},
+                  new_value(ValueKind::kCut, CutAxis::kAttention, layer, width, false));
+}
+
+std::pair<Value, Value> Builder::delta_gates(int32_t layer, TensorIndex dt_bias, TensorIndex a, Value alpha,
+                                             Value beta) {
+  if (bad(alpha) || bad(beta)) {
+    return {};
+  }
+  const RecLayerSpec& spec = program_.rec_layers[static_cast<size_t>(layer)];
+  if (!is_of_layer(alpha, layer, spec.n_rep) || !is_of_layer(beta, layer, spec.n_rep)) {
+    return {fail(fmt::format("layer {}: gates of {} and {} per key head, wanted {}", layer, info(alpha).width,
+                             info(beta).width, spec.n_rep)),
+            {}};
+  }
+  return add_pair(DeltaGatesNode{layer, dt_bias, a}, {alpha.id, beta.id}, info(alpha), spec.n_rep);
+}
+
+Value Builder::delta_rule(Value qkv, Value log_decay, Value strength, float eps) {
+  if (bad(qkv) || bad(log_decay) || bad(strength)) {
+    return {};
+  }
+  const int32_t layer = info(qkv).layer;
+  const RecLayerSpec& spec = program_.rec_layers[static_cast<size_t>(layer)];
+  if (!is_of_layer(qkv, layer, spec.channels_per_group()) || !is_of_layer(log_decay, layer, spec.n_rep) ||
+      !is_of_layer(strength, layer, spec.n_rep)) {
+    return fail(fmt::format("layer {}: the delta rule's inputs are not of its heads", layer));
+  }
+  return add_node(DeltaRuleNode{layer, eps}, {qkv.id, log_decay.id, strength.id},
+                  new_value(ValueKind::kCut, CutAxis::kAttention, layer, spec.n_rep * spec.v_dim, false));
+}
+
+Value Builder::gated_norm(Value x, Value z, TensorIndex weight, float eps) {
+  if (bad(x) || bad(z)) {
+    return {};
+  }
+  const ValueInfo in = info(x);
+  const int64_t width = table_.tensors[static_cast<size_t>(weight)].columns;
+  if (!is_of_layer(z, in.layer, in.width) || in.kind != ValueKind::kCut || in.width % width != 0) {
+    return fail(
+        fmt::format("layer {}: heads of {} do not fit {} and {} per group", in.layer, width, in.width, info(z).width));
+  }
+  return add_node(GatedNormNode{weight, eps}, {x.id, z.id},
+                  new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
 }
 
 Value Builder::gather_outputs(Value x) {

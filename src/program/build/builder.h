@@ -9,6 +9,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -82,6 +83,23 @@ class Builder {
   /// x * sigmoid(gate . h) row by row; gate [1, n_embd] is a replica. x and h whole. -> shape of x
   Value gate_rows(TensorIndex gate, Value x, Value h);
 
+  /// Divides each head of 2 * head_dim elements: its first half, its second half, both cut [n_tokens, heads, head_dim].
+  std::pair<Value, Value> split_heads(Value x, int64_t head_dim);
+
+  /// Causal convolution over the last spec.n_taps tokens of each channel, then silu; earlier tokens are kept in the
+  /// layer's state. x cut [n_tokens, 2 * k_dim + n_rep * v_dim per key head]; weight [n_taps, channels], oldest tap
+  /// first. -> the same shape
+  Value short_conv(int32_t layer, const RecLayerSpec& spec, TensorIndex weight, Value x);
+  /// What the value heads forget and how much they learn: a * softplus(alpha + dt_bias) and sigmoid(beta).
+  /// alpha, beta cut [n_tokens, n_rep per key head]; dt_bias, a [value heads]. REQUIRES: short_conv() of the layer.
+  /// -> both cut, the same shape
+  std::pair<Value, Value> delta_gates(int32_t layer, TensorIndex dt_bias, TensorIndex a, Value alpha, Value beta);
+  /// The gated delta rule over the layer's state (kernels/ops/delta_rule.h), queries and keys normalised first.
+  /// -> cut [n_tokens, n_rep * v_dim per key head]
+  Value delta_rule(Value qkv, Value log_decay, Value strength, float eps);
+  /// rms_norm of each head of the weight's width, times silu(z). -> shape of x
+  Value gated_norm(Value x, Value z, TensorIndex weight, float eps);
+
   /// Rows of x whose logits are wanted. -> [n_outputs, width]
   Value gather_outputs(Value x);
   /// Marks x (cut over the vocabulary) as the program's result.
@@ -93,7 +111,9 @@ class Builder {
  private:
   Value new_value(ValueKind kind, CutAxis axis, int32_t layer, int64_t width, bool per_output);
   Value add_node(NodeOp op, std::vector<ValueId> inputs, Value output);
+  std::pair<Value, Value> add_pair(NodeOp op, std::vector<ValueId> inputs, ValueInfo like, int64_t width);
   Value fail(std::string message);
+  [[nodiscard]] bool is_of_layer(Value x, int32_t layer, int64_t width) const;
   [[nodiscard]] const ValueInfo& info(Value v) const { return program_.values[static_cast<size_t>(v.id)]; }
   [[nodiscard]] bool bad(Value v) const { return v.id < 0 || !error_.ok(); }
 

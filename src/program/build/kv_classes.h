@@ -10,7 +10,7 @@ namespace tessera {
 
 struct KvClasses {
   std::vector<int64_t> windows;   // by class; 0: full attention
-  std::vector<int32_t> of_layer;  // by layer: its class
+  std::vector<int32_t> of_layer;  // by layer: its class; -1 where the layer has no cache
 };
 
 KvClasses kv_classes(const Program& program);

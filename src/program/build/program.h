@@ -39,7 +39,7 @@ struct Weight {
   [[nodiscard]] bool has_epilogue() const { return scale != kNoTensor || bias != kNoTensor; }
 };
 
-enum class GluActivation : uint8_t { kSilu, kGeluTanh, kSiluClamped };
+enum class GluActivation : uint8_t { kSilu, kGeluTanh, kSigmoid, kSiluClamped };
 
 /// What a router's logits mean (docs/gguf-facts.md 2.5).
 enum class Gating : uint8_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSqrtSoftplus };
@@ -119,12 +119,33 @@ struct ExpertSumNode {};  // expert rows, routing -> partial: a token's weighted
 struct GateRowsNode {
   TensorIndex gate;  // [1, n_embd]
 };  // x, h -> x * sigmoid(gate . h), whole
+struct SplitHeadsNode {
+  int64_t head_dim;
+};  // x (cut, heads of 2 * head_dim) -> their first halves, their second halves (cut)
+struct ShortConvNode {
+  int32_t layer;
+  TensorIndex weight;
+};  // x (cut) -> cut, over the channels of the layer's recurrent state
+struct DeltaGatesNode {
+  int32_t layer;
+  TensorIndex dt_bias;
+  TensorIndex a;
+};  // alpha, beta (cut, one per value head) -> log of the decay, strength (cut)
+struct DeltaRuleNode {
+  int32_t layer;
+  float eps;
+};  // q k v, log of the decay, strength (cut) -> cut
+struct GatedNormNode {
+  TensorIndex weight;
+  float eps;
+};  // x, z (cut) -> cut, per head of the weight's width
 struct GatherOutputsNode {};  // x [tokens, w] -> [outputs, w]
 struct LogitsNode {};         // cut over the vocabulary -> the caller
 
 using NodeOp = std::variant<EmbedNode, RmsNormNode, LinearNode, AffineNode, ReduceNode, AddNode, ScaleNode,
                             RopeTableNode, RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode,
-                            RouteNode, ExpertLinearNode, ExpertSumNode, GateRowsNode>;
+                            RouteNode, ExpertLinearNode, ExpertSumNode, GateRowsNode, SplitHeadsNode, ShortConvNode,
+                            DeltaGatesNode, DeltaRuleNode, GatedNormNode>;
 
 struct Node {
   NodeOp op;
@@ -140,10 +161,23 @@ struct KvLayerSpec {
   int64_t window = 0;  // 0: full attention. Layers of one window form a class
 };
 
+/// The recurrent state of one layer: the last inputs of a short convolution over the channels of q, k and v, and one
+/// matrix per value head. The layer's attention axis counts key heads.
+struct RecLayerSpec {
+  int64_t n_key_heads = 0;  // 0: the layer has no such state
+  int64_t n_rep = 0;        // value heads per key head
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t n_taps = 0;  // inputs that the convolution sees, the current one included
+  bool tiled = false;  // value head r of key head g is r * n_key_heads + g; otherwise g * n_rep + r
+  [[nodiscard]] int64_t channels_per_group() const { return 2 * k_dim + n_rep * v_dim; }
+};
+
 struct Program {
   std::vector<ValueInfo> values;
   std::vector<Node> nodes;
-  std::vector<KvLayerSpec> kv_layers;  // by layer
+  std::vector<KvLayerSpec> kv_layers;    // by layer; n_kv_heads is 0 where nothing is appended
+  std::vector<RecLayerSpec> rec_layers;  // by layer
   int64_t n_embd = 0;
   int64_t n_vocab = 0;
 };

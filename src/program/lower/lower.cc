@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "program/lower/lowerer.h"
+#include "tensor/rec_run.h"
 
 namespace tessera {
 
@@ -22,6 +23,8 @@ HostInputLayout host_input_layout(const BatchShape& shape, int64_t n_embd, size_
     klass.page_table = take(shape.n_seqs * shape.row_pages);
     layout.classes.push_back(klass);
   }
+  layout.rec_rows = take(shape.n_tokens);
+  layout.rec_runs = take(shape.n_seqs * static_cast<int64_t>(sizeof(RecRun) / sizeof(int32_t)));
   return layout;
 }
 

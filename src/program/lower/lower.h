@@ -39,6 +39,8 @@ struct HostInputLayout {
     uint64_t page_table = 0;  // [n_seqs, row_pages] i32
   };
   std::vector<Class> classes;
+  uint64_t rec_rows = 0;  // [n_tokens] i32
+  uint64_t rec_runs = 0;  // [n_seqs] RecRun
   uint64_t bytes = 0;
 };
 HostInputLayout host_input_layout(const BatchShape& shape, int64_t n_embd, size_t n_classes);
@@ -61,7 +63,8 @@ struct LowerInput {
   std::vector<LowerDevice> devices;
   DType k_type = DType::kF16;
   DType v_type = DType::kF16;
-  std::vector<std::byte*> kv_bases;  // [layer * n_cuts + cut]; null where the cut is empty
+  std::vector<std::byte*> kv_bases;   // [layer * n_cuts + cut]; null where the cut is empty
+  std::vector<std::byte*> rec_bases;  // the same; null also where the layer has no recurrent state
   BatchShape shape;
   std::array<std::byte*, 2> host_inputs{};  // by parity: HostInputLayout's block
   std::array<float*, 2> host_logits{};      // by parity: [n_outputs, n_vocab] f32

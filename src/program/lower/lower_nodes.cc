@@ -25,6 +25,7 @@ Activation glu_activation(GluActivation activation) {
   switch (activation) {
     case GluActivation::kSilu: return Activation::kSilu;
     case GluActivation::kGeluTanh: return Activation::kGeluTanh;
+    case GluActivation::kSigmoid: return Activation::kSigmoid;
     case GluActivation::kSiluClamped: break;
   }
   return Activation::kSiluClamped;
@@ -53,6 +54,11 @@ void Lowerer::lower_node(NodeId id) {
     void operator()(const AppendNode& op) { self.lower_append(node, op); }
     void operator()(const AttentionNode& op) { self.lower_attention(node, op); }
     void operator()(const GluNode& op) { self.lower_glu(node, op); }
+    void operator()(const SplitHeadsNode& op) { self.lower_split_heads(node, op); }
+    void operator()(const ShortConvNode& op) { self.lower_short_conv(node, op); }
+    void operator()(const DeltaGatesNode& op) { self.lower_delta_gates(node, op); }
+    void operator()(const DeltaRuleNode& op) { self.lower_delta_rule(node, op); }
+    void operator()(const GatedNormNode& op) { self.lower_gated_norm(node, op); }
     void operator()(const GatherOutputsNode&) { self.lower_gather(node); }
     void operator()(const LogitsNode&) { self.lower_logits(node); }
     void operator()(const RouteNode& op) { self.lower_route(node, op); }

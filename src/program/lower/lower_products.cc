@@ -130,13 +130,13 @@ void Lowerer::plan_panels(const Product& product, int device, const Instance& y,
       ++p;
     }
     const TilePanel& panel = geometry[p];
-    CHECK(panel.n_rows > 0 && panel.columns.size() > 0);  // kernels share work by columns
+    CHECK(panel.n_rows > 0 && panel.n_columns > 0);  // kernels share work by columns
     const std::byte* weights =
         target.tiles + in_.placement->offset[tile] + (*target.tile_layouts)[tile].panel_offsets[p];
-    panels.push_back({spec.dtype, weights, panel.n_rows, panel.columns.size(), x_column, y.buffer, y_column, y.width});
+    panels.push_back({spec.dtype, weights, panel.n_rows, panel.n_columns, x_column, y.buffer, y_column, y.width});
     if (partial) {
       y_column += max_rows(out) * out.width;
-      x_column += panel.columns.size();
+      x_column += panel.n_columns;
     } else {
       y_column += panel.n_rows;
     }

@@ -210,6 +210,9 @@ void Lowerer::upload_inputs() {
         const auto klass = static_cast<size_t>(classes_.of_layer[static_cast<size_t>(attention->layer)]);
         upload(device, host_.classes[klass].page_table, static_cast<uint64_t>(shape.row_pages) * kInt, shape.n_seqs,
                RowCount::kSeqs);
+      } else if (std::holds_alternative<ShortConvNode>(node.op) || std::holds_alternative<DeltaRuleNode>(node.op)) {
+        tokens(host_.rec_rows);
+        upload(device, host_.rec_runs, sizeof(RecRun), shape.n_seqs, RowCount::kSeqs);
       } else if (std::holds_alternative<GatherOutputsNode>(node.op)) {
         upload(device, host_.output_rows, kInt, shape.n_outputs, RowCount::kOutputs);
       }

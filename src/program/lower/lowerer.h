@@ -15,6 +15,7 @@
 
 #include "kernels/ops/expert_matmul.h"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/rec_layout.h"
 #include "program/lower/lower.h"
 
 namespace tessera {
@@ -48,6 +49,16 @@ class Lowerer {
   void lower_attention(const Node& node, const AttentionNode& op);
   void lower_glu(const Node& node, const GluNode& op);
   void lower_gather(const Node& node);
+
+  // Nodes with recurrent state, and their kin (lower_recurrent.cc).
+  void lower_split_heads(const Node& node, const SplitHeadsNode& op);
+  void lower_short_conv(const Node& node, const ShortConvNode& op);
+  void lower_delta_gates(const Node& node, const DeltaGatesNode& op);
+  void lower_delta_rule(const Node& node, const DeltaRuleNode& op);
+  void lower_gated_norm(const Node& node, const GatedNormNode& op);
+  std::vector<RecPanel> rec_panels(int32_t layer, int device) const;
+  [[nodiscard]] RecFormat rec_format(int32_t layer) const;
+
   void lower_logits(const Node& node);
 
   /// Cuts that one attention step takes.
