@@ -7,30 +7,12 @@
 #include <cstring>
 
 #include "device/device.h"
+#include "kernels/cpu/delta_chunk.h"
 #include "kernels/cpu/rec_share.h"
 #include "kernels/cpu/vec_math.h"
 #include "kernels/ops/delta_rule.h"
 
 namespace tessera::TESSERA_ISA {
-
-/// Columns of a state that one thread takes: with k_dim 128 they fill half of a level-1 cache.
-inline constexpr int64_t kDeltaColumns = 32;
-
-inline F32x16 dot_lanes(const float* a, const float* b, int64_t n) {
-  F32x16 lanes = zero();
-  for (int64_t i = 0; i < n; i += 16) {
-    lanes = fma(load_n(a + i, n - i), load_n(b + i, n - i), lanes);
-  }
-  return lanes;
-}
-
-/// y = x / max(|x|, eps) * scale, n elements.
-inline void normalize_l2(const float* x, float* y, int64_t n, float eps, float scale) {
-  const F32x16 factor = splat(scale / std::max(std::sqrt(sum(dot_lanes(x, x, n))), eps));
-  for (int64_t i = 0; i < n; i += 16) {
-    store_n(y + i, load_n(x + i, n - i) * factor, n - i);
-  }
-}
 
 /// kDeltaColumns columns of one head's state while a run goes by.
 class DeltaBlock {
@@ -55,6 +37,8 @@ class DeltaBlock {
       store_n(row + 16, load(block_ + i * kDeltaColumns + 16), n_columns_ - 16);
     }
   }
+
+  float* data() { return block_; }
 
   /// One token. q, k: [k_dim], normalised; v, out: this block's columns.
   void step(const float* q, const float* k, float kq, F32x16 decay, float strength, const float* v, float* out) {
@@ -92,27 +76,62 @@ class DeltaBlock {
   alignas(64) float block_[kDeltaMaxDim * kDeltaColumns];
 };
 
+/// Tokens [first, run.n_rows) of a run, one by one.
+inline void delta_steps(const DeltaRuleArgs& args, const RecRun& run, const DeltaHead& head, int64_t first,
+                        int64_t column, DeltaBlock& block) {
+  const int64_t k_dim = args.format.k_dim;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(k_dim));
+  float q[kDeltaMaxDim];
+  float k[kDeltaMaxDim];
+  for (int64_t i = first; i < run.n_rows; ++i) {
+    const int64_t row = args.rows.rows[run.row_begin + i];
+    const float* x = args.qkv + row * args.qkv_stride;
+    normalize_l2(x + head.q_column, q, k_dim, args.eps, scale);
+    normalize_l2(x + head.k_column, k, k_dim, args.eps, 1);
+    const int64_t gate = row * args.gate_stride + head.out_head;
+    block.step(q, k, sum(dot_lanes(k, q, k_dim)), exp(splat(args.log_decay[gate])), args.strength[gate],
+               x + head.v_column + column,
+               args.out + row * args.out_stride + head.out_head * args.format.v_dim + column);
+  }
+}
+
+/// The run's tokens [first, first + n) as one chunk, for all columns of the head.
+inline void delta_chunk(const DeltaRuleArgs& args, const RecRun& run, const DeltaHead& head, int64_t first, int64_t n) {
+  const RecFormat& format = args.format;
+  const int32_t* rows = args.rows.rows + run.row_begin + first;
+  DeltaChunk chunk;
+  chunk.prepare(args, run, head, first, n);
+  for (int64_t column = 0; column < format.v_dim; column += kDeltaColumns) {
+    DeltaBlock block(format, head.state, column);
+    block.load_state(run.position + first == 0);
+    chunk.run(block.data(), args.qkv + head.v_column + column, args.qkv_stride,
+              args.out + head.out_head * format.v_dim + column, args.out_stride, format.v_dim - column,
+              [&](int64_t t) { return static_cast<int64_t>(rows[t]); });
+    block.store_state();
+  }
+}
+
 void delta_rule(void* launch, const void* raw_args, const LaunchSizes& sizes) {  // NOLINT(misc-definitions-in-headers)
   const auto& args = *static_cast<const DeltaRuleArgs*>(raw_args);
   const RecFormat& format = args.format;
+  const bool any_chunks = std::any_of(args.rows.runs, args.rows.runs + sizes.n_seqs,
+                                      [](const RecRun& run) { return run.n_rows >= kDeltaChunkMin; });
+  // What a chunk prepares serves all columns of a head, so that one thread takes them all.
   const int64_t n_blocks = (format.v_dim + kDeltaColumns - 1) / kDeltaColumns;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(format.k_dim));
-  for_each_delta_head(launch, args, sizes, n_blocks, [&](const RecRun& run, const DeltaHead& head, int64_t part) {
-    const int64_t column = part * kDeltaColumns;
-    DeltaBlock block(format, head.state, column);
-    block.load_state(run.position == 0);
-    float q[kDeltaMaxDim];
-    float k[kDeltaMaxDim];
-    for (int64_t i = 0; i < run.n_rows; ++i) {
-      const int64_t row = args.rows.rows[run.row_begin + i];
-      const float* x = args.qkv + row * args.qkv_stride;
-      normalize_l2(x + head.q_column, q, format.k_dim, args.eps, scale);
-      normalize_l2(x + head.k_column, k, format.k_dim, args.eps, 1);
-      const int64_t gate = row * args.gate_stride + head.out_head;
-      block.step(q, k, sum(dot_lanes(k, q, format.k_dim)), exp(splat(args.log_decay[gate])), args.strength[gate],
-                 x + head.v_column + column, args.out + row * args.out_stride + head.out_head * format.v_dim + column);
+  const int64_t n_parts = any_chunks ? 1 : n_blocks;
+  for_each_delta_head(launch, args, sizes, n_parts, [&](const RecRun& run, const DeltaHead& head, int64_t part) {
+    int64_t first = 0;
+    while (run.n_rows - first >= kDeltaChunkMin) {
+      const int64_t n = std::min<int64_t>(run.n_rows - first, kDeltaChunk);
+      delta_chunk(args, run, head, first, n);
+      first += n;
     }
-    block.store_state();
+    for (int64_t b = part; b < n_blocks && first < run.n_rows; b += n_parts) {
+      DeltaBlock block(format, head.state, b * kDeltaColumns);
+      block.load_state(run.position + first == 0);
+      delta_steps(args, run, head, first, b * kDeltaColumns, block);
+      block.store_state();
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/cpu/rec_test_util.h"
 
@@ -35,17 +36,22 @@ class Exact {
  public:
   explicit Exact(const RecFormat& format) : f_(format) {
     state_.resize(static_cast<size_t>(f_.n_key_heads * f_.n_rep * f_.k_dim * f_.v_dim), 0);
+    recent_.resize(static_cast<size_t>(f_.n_key_heads * f_.n_rep));
+    largest_.resize(recent_.size(), 0);
+    errors_.resize(recent_.size(), 0);
   }
 
   // [value heads, v_dim] in the order of the layer
   std::vector<double> step(const Token& token) {
     std::vector<double> out;
-    ++n_tokens_;
+    bound_ = 0;
     for (int64_t h = 0; h < f_.n_key_heads * f_.n_rep; ++h) {
       const int64_t group = f_.tiled ? h % f_.n_key_heads : h / f_.n_rep;
       const std::vector<double> q = unit(token, group * f_.k_dim, 1 / std::sqrt(static_cast<double>(f_.k_dim)));
       const std::vector<double> k = unit(token, (f_.n_key_heads + group) * f_.k_dim, 1);
       const double decay = std::exp(static_cast<double>(token.log_decay[static_cast<size_t>(h)]));
+      double most = 0;  // |delta|
+      double& largest = largest_[static_cast<size_t>(h)];
       for (int64_t j = 0; j < f_.v_dim; ++j) {
         const double v = token.qkv[static_cast<size_t>(2 * f_.n_key_heads * f_.k_dim + h * f_.v_dim + j)];
         double* s = state_.data() + h * f_.k_dim * f_.v_dim + j;
@@ -55,6 +61,7 @@ class Exact {
           seen += s[static_cast<int64_t>(i) * f_.v_dim] * k[i];
         }
         const double delta = (v - seen) * token.strength[static_cast<size_t>(h)];
+        most = std::max(most, std::fabs(delta));
         double answer = 0;
         double squares = 0;
         for (size_t i = 0; i < k.size(); ++i) {
@@ -63,21 +70,30 @@ class Exact {
           answer += element * q[i];
           squares += element * element;
         }
-        largest_ = std::max({largest_, std::sqrt(squares), std::fabs(v)});
+        largest = std::max({largest, std::sqrt(squares), std::fabs(v)});
         out.push_back(answer);
       }
+      add_errors(h, decay, mixed(h, k), mixed(h, q));
+      recent_[static_cast<size_t>(h)].push_back({k, most});
     }
     return out;
   }
 
-  // Each step rounds a column of S, a vector of length <= largest_, and its sums of k_dim terms; since |k'| = 1 and
-  // decay and strength are at most 1, (1 - strength k' k'^T) * decay shrinks what is wrong already. q' has length
-  // 1 / sqrt(k_dim) <= 1.
-  [[nodiscard]] double bound() const {
-    return kF32Epsilon * static_cast<double>(n_tokens_) * static_cast<double>(f_.k_dim + 24) * 2 * largest_;
-  }
+  // How far the last token's answers may be off.
+  [[nodiscard]] double bound() const { return bound_; }
 
  private:
+  // Each step rounds a column of S, a vector of length <= largest, its sums of k_dim terms and, in a chunk, sums over
+  // the deltas before. As |k'| = 1 and strength is at most 1, (1 - strength k' k'^T) * decay shrinks what is wrong
+  // already by the decay. The answer is a product with q', of length 1 / sqrt(k_dim), and rounds as much itself.
+  void add_errors(int64_t head, double decay, double mixed_k, double mixed_q) {
+    const auto h = static_cast<size_t>(head);
+    const double step = 2 * kF32Epsilon * static_cast<double>(f_.k_dim + 24) * largest_[h];
+    errors_[h] = decay * errors_[h] + step + kF32Epsilon * kDeltaChunk * mixed_k;
+    const double answer = (errors_[h] + step) / std::sqrt(static_cast<double>(f_.k_dim));
+    bound_ = std::max(bound_, answer + kF32Epsilon * kDeltaChunk * mixed_q);
+  }
+
   [[nodiscard]] std::vector<double> unit(const Token& token, int64_t begin, double scale) const {
     std::vector<double> x(token.qkv.begin() + begin, token.qkv.begin() + begin + f_.k_dim);
     double squares = 0;
@@ -90,10 +106,27 @@ class Exact {
     return x;
   }
 
+  struct Past {
+    std::vector<double> k;
+    double delta = 0;
+  };
+
+  // Sum of |x.k_s| |delta_s| over the tokens that a chunk can hold before this one.
+  [[nodiscard]] double mixed(int64_t head, const std::vector<double>& x) const {
+    const std::vector<Past>& past = recent_[static_cast<size_t>(head)];
+    double sum = 0;
+    for (size_t s = past.size() - std::min<size_t>(past.size(), kDeltaChunk - 1); s < past.size(); ++s) {
+      sum += std::fabs(std::inner_product(x.begin(), x.end(), past[s].k.begin(), 0.0)) * past[s].delta;
+    }
+    return sum;
+  }
+
   RecFormat f_;
   std::vector<double> state_;
-  int64_t n_tokens_ = 0;
-  double largest_ = 0;
+  std::vector<std::vector<Past>> recent_;  // by head
+  std::vector<double> largest_;            // by head: longest column of S, or value
+  std::vector<double> errors_;             // by head: of a column of S
+  double bound_ = 0;
 };
 
 // Sequences that go through one layer, batch by batch.
@@ -183,6 +216,73 @@ TEST_P(DeltaRuleTest, FollowsTheDefinitionBatchByBatch) {
         }
       }
     }
+  }
+}
+
+// One sequence, cut into pieces of these lengths.
+void expect_pieces(KernelFn kernel, KernelFn definition, const RecFormat& format, const std::vector<Token>& tokens,
+                   const std::vector<std::vector<double>>& want, const std::vector<double>& bounds,
+                   const std::vector<int32_t>& pieces, double& worst) {
+  SCOPED_TRACE(testing::PrintToString(pieces));
+  TestRandom random(3);
+  Stream stream(format, {0, 1, format.n_key_heads}, 1);
+  Stream whole(format, {0, format.n_key_heads}, 1);
+  // Equal bits of all tables need not be seen at every length.
+  const bool compare = pieces.size() > 1 || pieces[0] % 16 <= 1;
+  int32_t done = 0;
+  for (const int32_t n : pieces) {
+    const RecBatch batch(random, {n}, {done});
+    const std::vector<Token> part(tokens.begin() + done, tokens.begin() + done + n);
+    const auto out = stream.run(kernel, batch, part, 1 + n % 3);
+    if (compare) {
+      ASSERT_EQ(out, whole.run(definition, batch, part, 1));
+    }
+    for (size_t t = 0; t < part.size(); ++t) {
+      const size_t at = static_cast<size_t>(done) + t;
+      for (size_t i = 0; i < want[at].size(); ++i) {
+        worst = std::max(worst, std::fabs(out[t][i] - want[at][i]) / bounds[at]);
+        ASSERT_TRUE(within(out[t][i], want[at][i], bounds[at])) << "token " << at << " element " << i;
+      }
+    }
+    done += n;
+  }
+}
+
+// Chunks and single tokens give the same answers at every length, alone and in pieces: all are held against the
+// definition in double, which does not know pieces.
+TEST_P(DeltaRuleTest, ChunksAndSingleTokensAgreeAtEveryLength) {
+  struct Case {
+    RecFormat format;
+    std::vector<int32_t> lengths;
+  };
+  std::vector<int32_t> all(257);
+  std::iota(all.begin(), all.end(), 1);
+  for (const Case& c : {Case{{2, 1, 8, 5, 4, true}, all}, Case{{2, 1, 128, 128, 4, true}, {16, 65, 257}},
+                        Case{{2, 3, 21, 40, 4, false}, {17, 64, 79, 130}}}) {
+    TestRandom random(5);
+    const RecLayer layer(c.format, {0, c.format.n_key_heads}, 1);
+    Exact exact(c.format);
+    std::vector<Token> tokens;
+    std::vector<std::vector<double>> want;
+    std::vector<double> bounds;
+    for (int i = 0; i < 257; ++i) {
+      tokens.push_back(random_token(random, layer));
+      want.push_back(exact.step(tokens.back()));
+      bounds.push_back(exact.bound());
+    }
+    double worst = 0;
+    const auto expect = [&](const std::vector<int32_t>& pieces) {
+      expect_pieces(kernel(Op::kDeltaRule), definition(Op::kDeltaRule), c.format, tokens, want, bounds, pieces, worst);
+    };
+    for (const int32_t n : c.lengths) {
+      expect({n});
+    }
+    expect(std::vector<int32_t>(257, 1));
+    expect({1, 16, 15, 64, 17, 3, 128, 13});
+    expect({100, 1, 100, 56});
+    RecordProperty("worst", std::to_string(worst));
+    EXPECT_LT(worst, 1);
+    EXPECT_GT(worst, is_scalar() ? 1e-5 : 1e-3);  // a bound far away would see nothing
   }
 }
 

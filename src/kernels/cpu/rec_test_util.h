@@ -19,6 +19,15 @@ class RecLayer {
       std::memset(states_.back().data(), 0x7F, static_cast<size_t>(states_.back().size()));  // what is left of others
       panels_.push_back({nullptr, n_groups, bounds[c] - bounds[0], bounds[c]});
     }
+    columns_.resize(static_cast<size_t>(channels()));
+    for (const RecPanel& panel : panels_) {
+      for (int64_t i = 0; i < rec_n_segments(format_); ++i) {
+        const RecSegment s = rec_segment(format_, panel, i);
+        for (int64_t c = 0; c < s.size; ++c) {
+          columns_[static_cast<size_t>(s.channel + c)] = panel.group_begin * rec_group_channels(format_) + s.column + c;
+        }
+      }
+    }
   }
   [[nodiscard]] const RecFormat& format() const { return format_; }
   [[nodiscard]] std::vector<RecPanel> panels() {
@@ -35,17 +44,7 @@ class RecLayer {
   bool operator==(const RecLayer& other) const { return states_ == other.states_; }
 
   /// Column of a row of q, k and v that holds a channel of the layer.
-  [[nodiscard]] int64_t column_of(int64_t channel) const {
-    for (const RecPanel& panel : panels_) {
-      for (int64_t i = 0; i < rec_n_segments(format_); ++i) {
-        const RecSegment s = rec_segment(format_, panel, i);
-        if (channel >= s.channel && channel < s.channel + s.size) {
-          return panel.group_begin * rec_group_channels(format_) + s.column + channel - s.channel;
-        }
-      }
-    }
-    return -1;
-  }
+  [[nodiscard]] int64_t column_of(int64_t channel) const { return columns_[static_cast<size_t>(channel)]; }
   /// Place of a value head of the layer among the device's.
   [[nodiscard]] int64_t place_of(int64_t value_head) const {
     for (const RecPanel& panel : panels_) {
@@ -62,6 +61,7 @@ class RecLayer {
   RecFormat format_;
   std::vector<GuardedBytes> states_;
   std::vector<RecPanel> panels_;
+  std::vector<int64_t> columns_;  // by channel of the layer
 };
 
 /// One micro-batch: how many new tokens each sequence (slot) has, in mixed rows.
