@@ -194,7 +194,7 @@ TEST(Decode, WrongTokensAndSequencesChangeNothing) {
 }
 
 TEST(Decode, AFullContextSaysSoAndGoesOnAfterwards) {
-  for (const char* name : {"/tiny/tiny-llama.gguf", "/tiny/tiny-gemma3.gguf"}) {
+  for (const char* name : {"/tiny/tiny-llama.gguf", "/tiny/tiny-gemma3.gguf", "/tiny/tiny-qwen35.gguf"}) {
     const Opened opened = open(tiny_options(name));
     Context& context = *opened.context;
     ASSERT_TRUE(context.decode(tokens(38)).ok());

@@ -54,7 +54,7 @@ class CountingQueue final : public ForwardingQueue {
 // earlier step left there.
 TEST(Delays, ChangeNoBit) {
   const std::vector<std::string> models = {"/tiny/tiny-gemma3.gguf", "/models/qwen2-q4_1.gguf",
-                                           "/models/llama-q4_k.gguf", "/models/gemma2-q5_0.gguf"};
+                                           "/models/llama-q4_k.gguf", "/models/qwen35-q8_0.gguf"};
   constexpr uint64_t kSeeds = 128;
   std::map<std::pair<std::string, int>, std::vector<float>> references;
   FaultCounts total;

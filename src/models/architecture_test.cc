@@ -72,6 +72,30 @@ TEST(Architectures, GemmaWindowsFollowThePattern) {
   }
 }
 
+// Three delta nets to one attention layer; what predicts several tokens at the file's end is known and left alone.
+TEST(Architectures, HybridLayersAndBlocksBehindThem) {
+  const GgufFile file = open_tiny("tiny-qwen35");
+  const auto model = build_model(file);
+  ASSERT_TRUE(model.ok());
+  for (size_t l = 0; l < 4; ++l) {
+    EXPECT_EQ(model->program.rec_layers[l].n_key_heads, l == 3 ? 0 : 2) << "layer " << l;
+    EXPECT_EQ(model->program.kv_layers[l].n_kv_heads, l == 3 ? 2 : 0) << "layer " << l;
+  }
+  EXPECT_EQ(model->program.rec_layers[0].n_rep, 2);
+  const auto with_block = [](uint32_t n_predict) {
+    return with_keys("tiny-qwen35", [=](GgufWriter& w) {
+      w.set_u32("qwen35.block_count", 5);
+      w.set_u32("qwen35.nextn_predict_layers", n_predict);
+      const float value = 1;
+      const uint64_t dims[] = {1};
+      EXPECT_TRUE(
+          w.add_tensor("blk.4.nextn.enorm.weight", DType::kF32, dims, std::as_bytes(std::span(&value, 1))).ok());
+    });
+  };
+  EXPECT_TRUE(with_block(1).ok()) << with_block(1).message();
+  EXPECT_NE(with_block(0).message().find("blk.4."), std::string::npos) << with_block(0).message();
+}
+
 TEST(Architectures, UnknownOneNamesItselfAndTheKnown) {
   const Status status = with_keys("tiny-llama", [](GgufWriter& w) { w.set_string("general.architecture", "llamb"); });
   EXPECT_EQ(status.code(), ErrorCode::kUnsupported);

@@ -45,9 +45,10 @@ RecLayerSpec read_delta_spec(ModelReader& reader, const std::vector<uint8_t>& re
   const int64_t n_value_heads = reader.integer("ssm.time_step_rank");
   const int64_t n_values = reader.integer("ssm.inner_size");
   constexpr int64_t kMost = 1 << 20;
+  constexpr int64_t kMostRep = 64;  // each value head of a key head may be a segment of its own
   if (spec.n_key_heads < 1 || n_value_heads < 1 || n_value_heads % spec.n_key_heads != 0 || n_value_heads > kMost ||
-      n_values < 1 || n_values % n_value_heads != 0 || n_values > kMost || spec.k_dim < 1 || spec.k_dim > kMost ||
-      spec.n_taps < 2 || spec.n_taps > kMost) {
+      n_value_heads / spec.n_key_heads > kMostRep || n_values < 1 || n_values % n_value_heads != 0 ||
+      n_values > kMost || spec.k_dim < 1 || spec.k_dim > kMost || spec.n_taps < 2 || spec.n_taps > kMost) {
     reader.fail(
         ErrorCode::kInvalidData,
         fmt::format("{} key heads of {}, {} value heads of {} elements in all behind a convolution of {} are no "
