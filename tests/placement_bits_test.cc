@@ -304,6 +304,45 @@ TEST(PlacementModels, ExpertsMayLiveElsewhere) {
   }
 }
 
+// Experts that are streamed into slots, whichever number of slots, compute the same bits as resident ones; what a batch
+// does not draw is not read.
+TEST(PlacementModels, ExpertsMayBeStreamed) {
+  for (const char* name : {"tiny-qwen3moe", "tiny-gpt-oss-mxfp4"}) {
+    const std::string path = std::string(TESSERA_TEST_DATA "/tiny/") + name + ".gguf";
+    for (const char* kernels : {"fast", "scalar"}) {
+      const auto run_with = [&](const Placed& placed, int64_t n_cpu_moe, int64_t n_slots) {
+        ModelRun run = placed_run(path, placed, 2, {kernels, "auto"});
+        run.n_seqs = 4;
+        run.model.n_cpu_moe = n_cpu_moe;
+        run.model.n_expert_slots = n_slots;
+        return run_model(run);
+      };
+      const auto reference = run_with({1, "none", {}, 2}, 0, 0);
+      ASSERT_TRUE(reference.ok()) << reference.status().message();
+      const auto elsewhere = run_with({2, "layer", {1, 0}, 2}, 99, 0);
+      ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
+      const std::vector<std::tuple<Placed, int64_t, int64_t>> cases = {
+          {{2, "layer", {1, 0}, 3}, 99, 1},     {{2, "layer", {1, 0}, 1}, 99, 3},
+          {{2, "layer", {1, 0}, 2}, 1, 2},      {{3, "tensor", {1, 1, 0}, 3}, 99, 100},
+          {{3, "tensor", {1, 1, 0}, 2}, 99, 2}, {{2, "tensor", {}, 2}, 99, 2},
+          {{2, "layer", {}, 2}, 99, 2}};
+      for (const auto& [placed, n_cpu_moe, n_slots] : cases) {
+        const auto streamed = run_with(placed, n_cpu_moe, n_slots);
+        ASSERT_TRUE(streamed.ok()) << streamed.status().message();
+        EXPECT_EQ(n_different(reference->logits, streamed->logits), 0U)
+            << name << " " << kernels << ", " << n_slots << " slots, " << placed.mode << " on " << placed.n_devices;
+        EXPECT_GT(streamed->devices.back().n_tiles, 0);
+      }
+      // With slots the other device computes nothing: it has no scratch.
+      const auto streamed = run_with({2, "layer", {1, 0}, 2}, 99, 2);
+      ASSERT_TRUE(streamed.ok());
+      EXPECT_GT(elsewhere->devices[1].scratch_bytes, 0U);
+      EXPECT_EQ(streamed->devices[1].scratch_bytes, 0U);
+      EXPECT_EQ(streamed->devices[1].weight_bytes, elsewhere->devices[1].weight_bytes);
+    }
+  }
+}
+
 // A shared expert beside the others, and fewer experts than cuts.
 TEST(PlacementModels, SharedExpertsAndEmptyCuts) {
   const TempFolder folder;

@@ -30,6 +30,7 @@ void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options) {
   constexpr auto kAllLayers = int64_t{1} << 32;
   options.override_tensor = flags.get_string_list("override-tensor");
   options.n_cpu_moe = flags.get_bool("cpu-moe") ? kAllLayers : static_cast<int64_t>(flags.get_uint("n-cpu-moe"));
+  options.n_expert_slots = static_cast<int64_t>(flags.get_uint("expert-slots"));
 }
 
 ModelOptions model_options(const ParsedFlags& flags) {

@@ -15,7 +15,7 @@ namespace tessera {
 /// The log of a command: standard error, details with --verbose.
 Log command_log(const ParsedFlags& flags);
 
-/// --override-tensor, --cpu-moe and --n-cpu-moe.
+/// --override-tensor, --cpu-moe, --n-cpu-moe and --expert-slots.
 void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options);
 
 /// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of

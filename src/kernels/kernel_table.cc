@@ -22,6 +22,7 @@ const char* op_name(Op op) {
     case Op::kRoute: return "route";
     case Op::kExpertRows: return "expert_rows";
     case Op::kExpertGather: return "expert_gather";
+    case Op::kExpertUpload: return "expert_upload";
     case Op::kExpertMatmul: return "expert_matmul";
     case Op::kExpertSum: return "expert_sum";
     case Op::kGateRows: return "gate_rows";

@@ -33,6 +33,7 @@ enum class Op : uint8_t {
   kRoute,
   kExpertRows,
   kExpertGather,
+  kExpertUpload,
   kExpertMatmul,
   kExpertSum,
   kGateRows,

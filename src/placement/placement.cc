@@ -158,8 +158,14 @@ Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& sha
     } else if (mode == SplitMode::kTensor) {
       home = by_cut[static_cast<size_t>(tile.cut)];
     }
+    if (target.streams_experts) {
+      placement.worker.push_back(home);
+    }
     if (!target.fixed_home.empty() && target.fixed_home[placement.home.size()] >= 0) {
       home = target.fixed_home[placement.home.size()];
+      if (target.streams_experts && tile.kind != TileKind::kExpert) {
+        placement.worker.back() = home;
+      }
     }
     uint64_t& region = placement.tile_region_bytes[static_cast<size_t>(home)];
     placement.home.push_back(home);

@@ -5,6 +5,7 @@
 // and nothing below this file knows a split mode. Pure: devices are indices 0 .. n_devices - 1 in the order of
 // --device.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -44,11 +45,17 @@ struct Placement {
   uint64_t version = 0;
   SplitMode made_by = SplitMode::kNone;  // for people only
   std::vector<int32_t> home;             // by tile: device
+  std::vector<int32_t> worker;           // by tile: device that computes with it; empty: its home does
   std::vector<uint64_t> offset;          // by tile: bytes from the start of its device's tile region, on the unit grid
   std::vector<uint64_t> tile_region_bytes;  // by device
 
-  /// Devices that hold at least one tile.
-  [[nodiscard]] bool holds_tiles(int device) const { return tile_region_bytes[static_cast<size_t>(device)] > 0; }
+  /// The device that computes with a tile. Where that is another than its home, the tile is streamed there when needed
+  /// (experts only).
+  [[nodiscard]] int32_t works_on(size_t tile) const { return worker.empty() ? home[tile] : worker[tile]; }
+  /// Whether a device holds a tile or computes with one.
+  [[nodiscard]] bool uses(int device) const {
+    return tile_region_bytes[static_cast<size_t>(device)] > 0 || std::ranges::find(worker, device) != worker.end();
+  }
 };
 
 /// What a generator needs to know of the devices.
@@ -60,6 +67,8 @@ struct PlacementTarget {
   std::function<uint64_t(int device)> unit_bytes;
   /// By tile: a device that the generator's choice yields to, or -1. Empty: none.
   std::vector<int32_t> fixed_home;
+  /// Experts with a fixed home elsewhere are computed where the generator put them.
+  bool streams_experts = false;
 };
 
 /// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each

@@ -169,13 +169,15 @@ class ModelLoader {
     };
     target.unit_bytes = [&](int device) { return m.devices[static_cast<size_t>(device)].info().unit_bytes; };
     ASSIGN_OR_RETURN(target.fixed_home, fixed_homes(options_, m.definition.table, m.tiles, m.devices));
+    target.streams_experts = options_.n_expert_slots > 0;
+    m.n_expert_slots = options_.n_expert_slots;
     m.placement = make_placement(m.tiles, mode_, shares, target, 1);
     report_shares(shares, n_cuts);
     fill_summary(n_cuts);
     for (size_t d = 0; d < m.weights.size(); ++d) {
       DeviceWeights& weights = m.weights[d];
       const uint64_t unit = m.devices[d].info().unit_bytes;
-      const bool used = m.placement.holds_tiles(static_cast<int>(d));
+      const bool used = m.placement.uses(static_cast<int>(d));
       weights.tiles_offset = used ? round_up(m.replicas.bytes, unit) : 0;
       weights.bytes = weights.tiles_offset + m.placement.tile_region_bytes[d];
     }
@@ -271,6 +273,7 @@ LowerInput ModelState::lower_input() const {
   input.tiles = &tiles;
   input.placement = &placement;
   input.replicas = &replicas;
+  input.n_expert_slots = n_expert_slots;
   // Before weights have addresses lowering only counts; the stand-in is never read.
   std::byte* const unplaced = reinterpret_cast<std::byte*>(uintptr_t{1} << 20);
   for (const DeviceWeights& w : weights) {

@@ -55,11 +55,12 @@ struct ModelOptions {
   std::vector<double> tensor_split;          // shares of the devices; empty: even
   std::vector<std::string> override_tensor;  // REGEX=DEVICE: where tiles with such tensors live, whatever the split
   int64_t n_cpu_moe = 0;                     // layers whose experts live on the last CPU device
-  int n_cuts = 0;             // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
-  bool vocab_only = false;    // tokenizer and template only; no device is opened
-  bool needs_text = false;    // refuse a file whose vocabulary cannot be used; vocab_only implies it
-  ContextOptions context;     // what will be opened: the budget check counts it
-  DeviceOpener open_devices;  // for tests, which decorate devices; empty: the registry opens `devices`
+  int64_t n_expert_slots = 0;  // above 0: experts that were sent elsewhere are streamed through so many slots
+  int n_cuts = 0;              // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
+  bool vocab_only = false;     // tokenizer and template only; no device is opened
+  bool needs_text = false;     // refuse a file whose vocabulary cannot be used; vocab_only implies it
+  ContextOptions context;      // what will be opened: the budget check counts it
+  DeviceOpener open_devices;   // for tests, which decorate devices; empty: the registry opens `devices`
 };
 
 /// What people and tests ask about a loaded model.

@@ -45,6 +45,7 @@ class ModelState {
   TileSet tiles;
   ReplicaLayout replicas;
   Placement placement;
+  int64_t n_expert_slots = 0;
   DeviceSet devices;
   std::vector<DeviceWeights> weights;  // by device
   std::unique_ptr<LoopThread> loop;

@@ -12,12 +12,13 @@ namespace {
 KernelTable make_table(CpuKernelSet set, CpuIsa isa) {
   std::vector<KernelRow> rows;
   for (auto* append :
-       {append_rms_norm_rows,      append_quantize_rows,    append_matmul_rows,      append_rope_table_rows,
-        append_rope_rows,          append_append_kv_rows,   append_attention_rows,   append_glu_rows,
-        append_reduce_rows,        append_add_rows,         append_scale_rows,       append_affine_rows,
-        append_gather_rows_rows,   append_route_rows,       append_expert_rows_rows, append_expert_gather_rows,
-        append_expert_matmul_rows, append_expert_sum_rows,  append_gate_rows_rows,   append_split_heads_rows,
-        append_short_conv_rows,    append_delta_gates_rows, append_delta_rule_rows,  append_gated_norm_rows}) {
+       {append_rms_norm_rows,      append_quantize_rows,      append_matmul_rows,      append_rope_table_rows,
+        append_rope_rows,          append_append_kv_rows,     append_attention_rows,   append_glu_rows,
+        append_reduce_rows,        append_add_rows,           append_scale_rows,       append_affine_rows,
+        append_gather_rows_rows,   append_route_rows,         append_expert_rows_rows, append_expert_gather_rows,
+        append_expert_upload_rows, append_expert_matmul_rows, append_expert_sum_rows,  append_gate_rows_rows,
+        append_split_heads_rows,   append_short_conv_rows,    append_delta_gates_rows, append_delta_rule_rows,
+        append_gated_norm_rows}) {
     append(set, isa, rows);
   }
   std::vector<WeightLayout> layouts;

@@ -22,7 +22,7 @@ void share_expert_products(const ExpertMatmulArgs& args, int64_t row_group, cons
     for (int64_t e = 0; e < args.n_experts; ++e) {
       const int64_t n_tokens = args.begins[e + 1] - args.begins[e];
       for (const ExpertPanel& panel : args.panels) {
-        if (n_tokens > 0) {
+        if (n_tokens > 0 && (args.table == nullptr || args.table[e] >= 0)) {
           const auto n_groups =
               static_cast<int64_t>(div_up(static_cast<uint64_t>(panel.rows), static_cast<uint64_t>(row_group)));
           visit(e, panel, n_groups, cost(panel, n_tokens));
@@ -47,9 +47,14 @@ void share_expert_products(const ExpertMatmulArgs& args, int64_t row_group, cons
       return;
     }
     const auto expert = static_cast<size_t>(e);
-    product(MatmulPanel{panel.dtype, panel.weights[expert], panel.rows, panel.columns, 0, panel.y, panel.y_stride},
-            row_begin, row_end, int64_t{args.begins[e]}, int64_t{args.begins[e + 1]});
-    const float* bias = panel.bias.empty() ? nullptr : panel.bias[expert];
+    const std::byte* slot = args.table == nullptr ? nullptr : args.slots + args.table[e] * args.slot_bytes;
+    const void* weights = slot == nullptr ? panel.weights[expert] : slot + panel.weight_offset;
+    const float* bias = slot != nullptr && panel.bias_offset >= 0
+                            ? reinterpret_cast<const float*>(slot + panel.bias_offset)
+                        : panel.bias.empty() ? nullptr
+                                             : panel.bias[expert];
+    product(MatmulPanel{panel.dtype, weights, panel.rows, panel.columns, 0, panel.y, panel.y_stride}, row_begin,
+            row_end, int64_t{args.begins[e]}, int64_t{args.begins[e + 1]});
     for (int64_t t = args.begins[e]; t < args.begins[e + 1] && (panel.scale != nullptr || bias != nullptr); ++t) {
       float* y = panel.y + t * panel.y_stride;
       for (int64_t r = row_begin; r < row_end; ++r) {

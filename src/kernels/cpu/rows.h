@@ -26,6 +26,7 @@ void append_gather_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow
 void append_route_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_expert_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_expert_gather_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
+void append_expert_upload_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_expert_matmul_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_expert_sum_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);
 void append_gate_rows_rows(CpuKernelSet set, CpuIsa isa, std::vector<KernelRow>& rows);

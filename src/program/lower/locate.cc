@@ -113,7 +113,7 @@ CutMask held_cuts(const TileSet& tiles, const Placement& placement, CutAxis axis
   CutMask mask = 0;
   for (int c = 0; c < tiles.n_cuts; ++c) {
     const int tile = tiles.anchor(axis, layer, c);
-    if (tile >= 0 && placement.home[static_cast<size_t>(tile)] == device) {
+    if (tile >= 0 && placement.works_on(static_cast<size_t>(tile)) == device) {
       mask |= CutMask{1} << c;
     }
   }
@@ -133,7 +133,7 @@ DeviceMask devices_of_axis(const TileSet& tiles, const Placement& placement, Cut
   for (int c = 0; c < tiles.n_cuts; ++c) {
     const int tile = tiles.anchor(axis, layer, c);
     if (tile >= 0) {
-      devices |= DeviceMask{1} << placement.home[static_cast<size_t>(tile)];
+      devices |= DeviceMask{1} << placement.works_on(static_cast<size_t>(tile));
     }
   }
   return devices;

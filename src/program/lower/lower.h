@@ -61,6 +61,7 @@ struct LowerInput {
   const Placement* placement = nullptr;
   const ReplicaLayout* replicas = nullptr;
   std::vector<LowerDevice> devices;
+  int64_t n_expert_slots = 1;  // of a device for each layer whose experts are streamed to it
   DType k_type = DType::kF16;
   DType v_type = DType::kF16;
   std::vector<std::byte*> kv_bases;   // [layer * n_cuts + cut]; null where the cut is empty

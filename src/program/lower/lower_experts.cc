@@ -1,13 +1,16 @@
 // Lowerer's experts: routing once, then on every device that holds experts a plan of expert rows, products over those
 // rows, and one partial per cut.
 
+#include <algorithm>
 #include <bit>
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "kernels/ops/expert_gather.h"
 #include "kernels/ops/expert_matmul.h"
 #include "kernels/ops/expert_rows.h"
 #include "kernels/ops/expert_sum.h"
+#include "kernels/ops/expert_upload.h"
 #include "kernels/ops/gate_rows.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/quantize.h"
@@ -43,14 +46,14 @@ size_t panel_index(const Tile& tile, TensorIndex tensor) {
 
 }  // namespace
 
-// A cut's pieces are added up where its experts are: they share a home.
-Status Lowerer::check_expert_homes() const {
+// A cut's pieces are added up where its experts are computed: at one place.
+Status Lowerer::check_experts() const {
   for (int32_t l = 0; l < static_cast<int32_t>(table_.layers.size()); ++l) {
     const AxisCuts& cuts = in_.tiles->cuts(CutAxis::kExpert, l);
     for (int c = 0; c < in_.tiles->n_cuts; ++c) {
       const IndexRange experts = cuts.groups(c);
       for (int64_t e = experts.begin; e < experts.end; ++e) {
-        if (expert_home(l, e) != expert_home(l, experts.begin)) {
+        if (expert_worker(l, e) != expert_worker(l, experts.begin)) {
           return {ErrorCode::kUnsupported,
                   fmt::format("experts {} and {} of layer {} belong to one cut and live on two devices; raise --cuts",
                               experts.begin, e, l)};
@@ -61,8 +64,8 @@ Status Lowerer::check_expert_homes() const {
   return {};
 }
 
-int32_t Lowerer::expert_home(int32_t layer, int64_t expert) const {
-  return in_.placement->home[static_cast<size_t>(in_.tiles->find_expert(layer, expert))];
+int32_t Lowerer::expert_worker(int32_t layer, int64_t expert) const {
+  return in_.placement->works_on(static_cast<size_t>(in_.tiles->find_expert(layer, expert)));
 }
 
 // [n_tokens, rows] = h times a float32 matrix that every device holds.
@@ -118,7 +121,7 @@ BufferId Lowerer::ensure_plan(ValueId routing, int32_t layer, int device) {
   const int64_t max_rows = max_expert_rows(routing);
   std::vector<uint8_t> held(static_cast<size_t>(n_experts));
   for (int64_t e = 0; e < n_experts; ++e) {
-    held[static_cast<size_t>(e)] = expert_home(layer, e) == device ? 1 : 0;
+    held[static_cast<size_t>(e)] = expert_worker(layer, e) == device ? 1 : 0;
   }
   const BufferId from = instance(routing, device).buffer;
   const BufferId plan = recorder_.scratch(device, expert_plan_bytes(n_experts, max_rows));
@@ -189,29 +192,93 @@ void Lowerer::lower_expert_linear(NodeId id) {
   }
 }
 
+// Whether some expert that this device computes lives elsewhere.
+bool Lowerer::streams_experts(int32_t layer, int device) const {
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, layer);
+  for (int64_t e = 0; e < n_experts; ++e) {
+    const auto tile = static_cast<size_t>(in_.tiles->find_expert(layer, e));
+    if (in_.placement->works_on(tile) == device && in_.placement->home[tile] != device) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Where the parts of a tensor lie, by expert; null where another device computes the expert.
+std::vector<const std::byte*> Lowerer::expert_addresses(TensorIndex tensor_index, int device) const {
+  const int32_t layer = tensor(tensor_index).layer;
+  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, layer);
+  std::vector<const std::byte*> addresses;
+  for (int64_t e = 0; e < n_experts; ++e) {
+    const auto tile = static_cast<size_t>(in_.tiles->find_expert(layer, e));
+    const LowerDevice& home = in_.devices[static_cast<size_t>(in_.placement->home[tile])];
+    const size_t p = panel_index(in_.tiles->tiles[tile], tensor_index);
+    const bool here = in_.placement->works_on(tile) == device;
+    addresses.push_back(here ? home.tiles + in_.placement->offset[tile] + (*home.tile_layouts)[tile].panel_offsets[p]
+                             : nullptr);
+  }
+  return addresses;
+}
+
 Lowerer::ExpertPanelPlan Lowerer::plan_expert_panel(const Weight& w, int device) const {
-  const LowerDevice& target = in_.devices[static_cast<size_t>(device)];
   const TensorSpec& spec = tensor(w.weight);
-  const int64_t n_experts = table_.n_groups(CutAxis::kExpert, spec.layer);
   ExpertPanelPlan plan;
   plan.panel.dtype = spec.dtype;
   plan.panel.rows = spec.rows;
   plan.panel.columns = spec.columns;
   plan.panel.scale = w.scale == kNoTensor ? nullptr : replica(w.scale, device);
-  for (int64_t e = 0; e < n_experts; ++e) {
-    const auto tile = static_cast<size_t>(in_.tiles->find_expert(spec.layer, e));
-    const bool here = in_.placement->home[tile] == device;
-    const auto address = [&](TensorIndex t) -> const std::byte* {
-      const size_t p = panel_index(in_.tiles->tiles[tile], t);
-      return here ? target.tiles + in_.placement->offset[tile] + (*target.tile_layouts)[tile].panel_offsets[p]
-                  : nullptr;
-    };
-    plan.panel.weights.push_back(address(w.weight));
-    if (w.bias != kNoTensor) {
-      plan.panel.bias.push_back(reinterpret_cast<const float*>(address(w.bias)));
+  for (const std::byte* address : expert_addresses(w.weight, device)) {
+    plan.panel.weights.push_back(address);
+  }
+  if (w.bias != kNoTensor) {
+    for (const std::byte* address : expert_addresses(w.bias, device)) {
+      plan.panel.bias.push_back(reinterpret_cast<const float*>(address));
     }
   }
   return plan;
+}
+
+// What slots hold for these products, and where in a slot each panel finds its part.
+Lowerer::SlotPlan Lowerer::plan_slots(const std::vector<Product>& products, std::vector<ExpertPanelPlan>& panels,
+                                      int device) {
+  SlotPlan slots;
+  const auto add_part = [&](TensorIndex t) {
+    const TensorSpec& spec = tensor(t);
+    ExpertPart part;
+    part.sources = expert_addresses(t, device);
+    part.bytes =
+        static_cast<int64_t>(kernels(device).layout(spec.dtype)->packed_bytes(spec.dtype, spec.rows, spec.columns));
+    part.offset = slots.slot_bytes;
+    slots.slot_bytes += static_cast<int64_t>(round_up(static_cast<uint64_t>(part.bytes), kPanelAlignment));
+    slots.parts.push_back(std::move(part));
+    return slots.parts.back().offset;
+  };
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Weight& w = std::get<ExpertLinearNode>(program_.nodes[static_cast<size_t>(products[i].node)].op).w;
+    ExpertPanel& panel = panels[i].panel;
+    panel.weights.clear();
+    panel.bias.clear();
+    panel.weight_offset = add_part(w.weight);
+    panel.bias_offset = w.bias == kNoTensor ? -1 : add_part(w.bias);
+  }
+  slots.slots = recorder_.scratch(device, in_.n_expert_slots * slots.slot_bytes);
+  slots.table = recorder_.scratch(device, table_.n_groups(CutAxis::kExpert, tensor(products[0].tensor).layer) *
+                                              static_cast<int64_t>(sizeof(int32_t)));
+  return slots;
+}
+
+void Lowerer::record_upload(const SlotPlan& slots, BufferId plan, int64_t n_experts, int64_t first_rank, int device) {
+  record<ExpertUploadArgs>(Op::kExpertUpload, device, {plan}, {slots.slots, slots.table},
+                           [=, n_slots = in_.n_expert_slots](ExpertUploadArgs& a, const Addresses& at) {
+                             a.begins = at.ints(plan);
+                             a.n_experts = n_experts;
+                             a.first_rank = first_rank;
+                             a.n_slots = n_slots;
+                             a.parts = slots.parts;
+                             a.slots = at.bytes(slots.slots);
+                             a.slot_bytes = slots.slot_bytes;
+                             a.table = reinterpret_cast<int32_t*>(at.bytes(slots.table));
+                           });
 }
 
 void Lowerer::record_expert_products(const std::vector<Product>& products, const Node& node, int device) {
@@ -248,17 +315,37 @@ void Lowerer::record_expert_products(const std::vector<Product>& products, const
       reads.push_back(buffer);
     }
   }
-  record<ExpertMatmulArgs>(Op::kExpertMatmul, device, reads, writes, [=](ExpertMatmulArgs& a, const Addresses& at) {
-    a.x = reads_floats ? at.floats(x.buffer) : nullptr;
-    a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
-    a.begins = at.ints(plan);
-    a.n_experts = n_experts;
-    for (const ExpertPanelPlan& p : panels) {
-      a.panels.push_back(p.panel);
-      a.panels.back().y = at.floats(p.y);
-      a.panels.back().y_stride = p.panel.rows;
+  SlotPlan slots;
+  int64_t n_rounds = 1;
+  if (streams_experts(layer, device)) {
+    slots = plan_slots(products, panels, device);
+    const auto n_held = static_cast<int64_t>(
+        std::ranges::count_if(slots.parts.front().sources, [](const std::byte* p) { return p != nullptr; }));
+    n_rounds = (std::min(n_held, max_expert_rows(routing)) + in_.n_expert_slots - 1) / in_.n_expert_slots;
+    reads.push_back(slots.slots);
+    reads.push_back(slots.table);
+  }
+  for (int64_t round = 0; round < n_rounds; ++round) {
+    if (slots.slots >= 0) {
+      record_upload(slots, plan, n_experts, round * in_.n_expert_slots, device);
     }
-  });
+    record<ExpertMatmulArgs>(Op::kExpertMatmul, device, reads, writes, [=](ExpertMatmulArgs& a, const Addresses& at) {
+      a.x = reads_floats ? at.floats(x.buffer) : nullptr;
+      a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
+      a.begins = at.ints(plan);
+      a.n_experts = n_experts;
+      if (slots.slots >= 0) {
+        a.table = at.ints(slots.table);
+        a.slots = at.bytes(slots.slots);
+        a.slot_bytes = slots.slot_bytes;
+      }
+      for (const ExpertPanelPlan& p : panels) {
+        a.panels.push_back(p.panel);
+        a.panels.back().y = at.floats(p.y);
+        a.panels.back().y_stride = p.panel.rows;
+      }
+    });
+  }
 }
 
 void Lowerer::lower_expert_sum(const Node& node) {

@@ -27,7 +27,7 @@ Lowerer::Lowerer(const LowerInput& input)
 
 Result<Lowered> Lowerer::run() {
   const size_t n_devices = in_.devices.size();
-  TRY(check_expert_homes());
+  TRY(check_experts());
   upload_inputs();
   std::vector<int32_t> upload_segments;
   for (size_t d = 0; d < n_devices; ++d) {

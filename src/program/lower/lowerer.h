@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/ops/expert_matmul.h"
+#include "kernels/ops/expert_upload.h"
 #include "kernels/ops/kv_layout.h"
 #include "kernels/ops/rec_layout.h"
 #include "program/lower/lower.h"
@@ -116,8 +117,19 @@ class Lowerer {
     int64_t n_experts = 0;
   };
   ExpertRowsOf expert_rows_of(ValueId id, int device);
-  [[nodiscard]] Status check_expert_homes() const;
-  [[nodiscard]] int32_t expert_home(int32_t layer, int64_t expert) const;
+  /// Slots of one device for products that share a launch.
+  struct SlotPlan {
+    std::vector<ExpertPart> parts;
+    int64_t slot_bytes = 0;
+    BufferId slots = -1;  // -1: nothing is streamed
+    BufferId table = -1;
+  };
+  [[nodiscard]] Status check_experts() const;
+  [[nodiscard]] int32_t expert_worker(int32_t layer, int64_t expert) const;
+  [[nodiscard]] bool streams_experts(int32_t layer, int device) const;
+  [[nodiscard]] std::vector<const std::byte*> expert_addresses(TensorIndex tensor_index, int device) const;
+  SlotPlan plan_slots(const std::vector<Product>& products, std::vector<ExpertPanelPlan>& panels, int device);
+  void record_upload(const SlotPlan& slots, BufferId plan, int64_t n_experts, int64_t first_rank, int device);
   [[nodiscard]] int64_t max_expert_rows(ValueId routing) const;
   void lower_route(const Node& node, const RouteNode& op);
   void lower_expert_linear(NodeId id);
