@@ -22,7 +22,7 @@ TEST_P(ExpertUploadTest, BringsDrawnExpertsRankByRank) {
     args.slot_bytes = bytes + 64 + 7;
     args.parts = {{{}, bytes, 64}, {{}, 5, 3}};
     for (int32_t e = 0; e < 6; ++e) {
-      experts.push_back(random.normals(bytes));
+      experts.push_back(random.normals(bytes + 1));
       const bool may_read = e != 0 && e != 3;
       for (ExpertPart& part : args.parts) {
         part.sources.push_back(may_read ? reinterpret_cast<const std::byte*>(experts.back().data()) : nullptr);

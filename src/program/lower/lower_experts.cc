@@ -281,39 +281,51 @@ void Lowerer::record_upload(const SlotPlan& slots, BufferId plan, int64_t n_expe
                            });
 }
 
-void Lowerer::record_expert_products(const std::vector<Product>& products, const Node& node, int device) {
+// The rows that products of a node's inputs read, in the forms that their weights want.
+Lowerer::ExpertInput Lowerer::expert_input(const std::vector<Product>& products, const Node& node, int device) {
+  bool quantized = false;
+  bool floats = false;
+  for (const Product& product : products) {
+    // Loading has checked that there is a layout.
+    (kernels(device).layout(tensor(product.tensor).dtype)->quantized_input ? quantized : floats) = true;
+  }
   const ValueId input = node.inputs[0];
+  const bool whole = value(input).kind == ValueKind::kWhole;
+  if (quantized && whole) {
+    ensure_q8(input, device);
+  }
+  const Instance x = instance(input, device);
+  const int32_t layer = value(node.outputs[0]).layer;
+  const auto rows_of = [&](BufferId buffer, int64_t row_bytes) {
+    return whole ? gather_tokens(buffer, row_bytes, node.inputs[1], layer, device) : buffer;
+  };
+  ExpertInput rows;
+  if (quantized) {
+    rows.q8 = rows_of(x.q8, q8_row_bytes(x.width));
+    rows.buffers.push_back(rows.q8);
+  }
+  if (floats) {
+    rows.floats = rows_of(x.buffer, x.width * kFloatBytes);
+    rows.buffers.push_back(rows.floats);
+  }
+  return rows;
+}
+
+void Lowerer::record_expert_products(const std::vector<Product>& products, const Node& node, int device) {
   const ValueId routing = node.inputs[1];
   const int32_t layer = value(node.outputs[0]).layer;
   const int64_t n_experts = table_.n_groups(CutAxis::kExpert, layer);
   const BufferId plan = ensure_plan(routing, layer, device);
+  const ExpertInput x = expert_input(products, node, device);
   std::vector<ExpertPanelPlan> panels;
+  std::vector<BufferId> reads = x.buffers;
+  reads.push_back(plan);
   std::vector<BufferId> writes;
-  bool reads_q8 = false;
-  bool reads_floats = false;
   for (const Product& product : products) {
-    const WeightLayout* layout = kernels(device).layout(tensor(product.tensor).dtype);  // load has checked it
-    (layout->quantized_input ? reads_q8 : reads_floats) = true;
     const auto& op = std::get<ExpertLinearNode>(program_.nodes[static_cast<size_t>(product.node)].op);
-    ExpertPanelPlan panel = plan_expert_panel(op.w, device);
-    panel.y = make_expert_rows(product.output, routing, device, true).buffer;
-    writes.push_back(panel.y);
-    panels.push_back(std::move(panel));
-  }
-  if (reads_q8 && value(input).kind == ValueKind::kWhole) {
-    ensure_q8(input, device);
-  }
-  Instance x = instance(input, device);
-  if (value(input).kind == ValueKind::kWhole) {
-    const int64_t columns = x.width;
-    x.q8 = reads_q8 ? gather_tokens(x.q8, q8_row_bytes(columns), routing, layer, device) : -1;
-    x.buffer = reads_floats ? gather_tokens(x.buffer, columns * kFloatBytes, routing, layer, device) : -1;
-  }
-  std::vector<BufferId> reads = {plan};
-  for (const auto& [wanted, buffer] : {std::pair(reads_q8, x.q8), std::pair(reads_floats, x.buffer)}) {
-    if (wanted) {
-      reads.push_back(buffer);
-    }
+    panels.push_back(plan_expert_panel(op.w, device));
+    panels.back().y = make_expert_rows(product.output, routing, device, true).buffer;
+    writes.push_back(panels.back().y);
   }
   SlotPlan slots;
   int64_t n_rounds = 1;
@@ -330,8 +342,8 @@ void Lowerer::record_expert_products(const std::vector<Product>& products, const
       record_upload(slots, plan, n_experts, round * in_.n_expert_slots, device);
     }
     record<ExpertMatmulArgs>(Op::kExpertMatmul, device, reads, writes, [=](ExpertMatmulArgs& a, const Addresses& at) {
-      a.x = reads_floats ? at.floats(x.buffer) : nullptr;
-      a.q8 = reads_q8 ? at.bytes(x.q8) : nullptr;
+      a.x = x.floats < 0 ? nullptr : at.floats(x.floats);
+      a.q8 = x.q8 < 0 ? nullptr : at.bytes(x.q8);
       a.begins = at.ints(plan);
       a.n_experts = n_experts;
       if (slots.slots >= 0) {

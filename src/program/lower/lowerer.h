@@ -117,6 +117,13 @@ class Lowerer {
     int64_t n_experts = 0;
   };
   ExpertRowsOf expert_rows_of(ValueId id, int device);
+  /// Expert rows as products read them; -1: not in this form.
+  struct ExpertInput {
+    BufferId q8 = -1;
+    BufferId floats = -1;
+    std::vector<BufferId> buffers;  // those that exist
+  };
+  ExpertInput expert_input(const std::vector<Product>& products, const Node& node, int device);
   /// Slots of one device for products that share a launch.
   struct SlotPlan {
     std::vector<ExpertPart> parts;
