@@ -1,17 +1,44 @@
 #include "runtime/home_override.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
-#include <regex>
+#include <memory>
+#include <pcre2.h>
 #include <string_view>
 
 namespace tessera {
 namespace {
 
+struct FreeCode {
+  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
+};
+struct FreeMatch {
+  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
+};
+
 struct Rule {
   std::string text;  // as given
-  std::regex expression;
+  std::unique_ptr<pcre2_code, FreeCode> expression;
+  std::unique_ptr<pcre2_match_data, FreeMatch> match;
   int32_t device = -1;
   bool found = false;
+
+  /// Errors: kInvalidArgument when the expression gives up (PCRE2's own limits).
+  Result<bool> finds(const std::string& name) {
+    const int rc = pcre2_match(expression.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0,
+                               match.get(), nullptr);
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+      return Status(ErrorCode::kInvalidArgument, fmt::format("--override-tensor {}: {}", text, message_of(rc)));
+    }
+    found = found || rc >= 0;
+    return rc >= 0;
+  }
+
+  static std::string message_of(int error) {
+    PCRE2_UCHAR message[256] = {};
+    pcre2_get_error_message(error, message, sizeof(message));
+    return reinterpret_cast<const char*>(message);
+  }
 };
 
 /// The last CPU device: with a GPU or a second CPU device beside it, the one that computes for the host.
@@ -47,10 +74,16 @@ Result<Rule> parse_rule(const std::string& text, const DeviceSet& devices) {
   Rule rule;
   rule.text = text;
   ASSIGN_OR_RETURN(rule.device, device_of(std::string_view(text).substr(at + 1), devices, "--override-tensor"));
-  try {
-    rule.expression = std::regex(text.substr(0, at));
-  } catch (const std::regex_error& error) {
-    return Status(ErrorCode::kInvalidArgument, fmt::format("--override-tensor {}: {}", text, error.what()));
+  int error = 0;
+  PCRE2_SIZE place = 0;
+  rule.expression.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), at, 0, &error, &place, nullptr));
+  if (rule.expression == nullptr) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--override-tensor {}: {} at character {}", text, Rule::message_of(error), place));
+  }
+  rule.match.reset(pcre2_match_data_create(1, nullptr));
+  if (rule.match == nullptr) {
+    return Status(ErrorCode::kOutOfMemory, "no memory is left for --override-tensor");
   }
   return rule;
 }
@@ -64,15 +97,9 @@ Result<std::vector<int32_t>> homes_of_tensors(std::vector<Rule>& rules, const Te
       continue;
     }
     for (Rule& rule : rules) {
-      bool finds = false;
-      try {
-        finds = std::regex_search(spec.name, rule.expression);
-      } catch (const std::regex_error& error) {
-        return Status(ErrorCode::kInvalidArgument, fmt::format("--override-tensor {}: {}", rule.text, error.what()));
-      }
+      ASSIGN_OR_RETURN(const bool finds, rule.finds(spec.name));
       if (finds) {
         homes[t] = rule.device;
-        rule.found = true;
         break;
       }
     }
