@@ -50,7 +50,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests/data"
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "qwen35", "gemma2", "gemma3")
+ARCHITECTURES = ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen35", "gemma2", "gemma3", "gpt-oss")
 TOLERANCE = 1e-3
 GELU_STEP = 0.2e-3
 
@@ -85,12 +85,10 @@ class Goldens:
                 model = ROOT / "models" / golden["model"]
             else:
                 model = path.parent / (path.name.split(".")[0] + ".gguf")
-                if "moe" in model.name:
-                    continue
             name, dot, rest = path.name.partition(".")
             exact = path.with_name(f"{name}.exact{dot}{rest}")
             is_exact = rest.startswith("exact")
-            quantised = path.parent.name in ("models", "real") or "quantmix" in name
+            quantised = path.parent.name in ("models", "real") or "quantmix" in name or "mxfp4" in name
             self.logits.append((path, model, exact if exact.exists() else None, is_exact, quantised))
 
 

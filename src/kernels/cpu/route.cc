@@ -50,7 +50,7 @@ int64_t take_largest(float* scores, int64_t n) {
 /// Leaves scores only to the best groups.
 void drop_groups(const RouteArgs& args, float* scores) {
   const int64_t size = args.n_experts / args.n_groups;
-  float group_scores[kMaxExperts];
+  float group_scores[kMaxExperts] = {};
   for (int64_t g = 0; g < args.n_groups; ++g) {
     float first = kMinusInfinity;
     float second = kMinusInfinity;
@@ -73,8 +73,8 @@ void drop_groups(const RouteArgs& args, float* scores) {
 }
 
 void route_token(const RouteArgs& args, const float* logits, int32_t* routing) {
-  float p[kMaxExperts];
-  float scores[kMaxExperts];
+  float p[kMaxExperts] = {};
+  float scores[kMaxExperts] = {};
   for (int64_t e = 0; e < args.n_experts; ++e) {
     p[e] = args.bias == nullptr ? logits[e] : logits[e] + args.bias[e];
   }
@@ -90,7 +90,7 @@ void route_token(const RouteArgs& args, const float* logits, int32_t* routing) {
     routing[i] = static_cast<int32_t>(take_largest(scores, args.n_experts));
   }
   std::sort(routing, routing + args.n_used);
-  float weights[kMaxExpertsUsed];
+  float weights[kMaxExpertsUsed] = {};
   for (int64_t i = 0; i < args.n_used; ++i) {
     weights[i] = p[routing[i]];
   }
