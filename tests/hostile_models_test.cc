@@ -106,9 +106,10 @@ void use(const std::string& path, uint64_t seed, Counts& counts) {
 
 TEST(HostileModels, NoneOfThemHarmsLoadingOrDecoding) {
   const std::vector<std::string> names = {
-      "/tiny/tiny-llama.gguf",      "/tiny/tiny-gemma3.gguf",   "/tiny/tiny-quantmix-a.gguf",
-      "/tiny/tiny-qwen2.gguf",      "/tiny/tiny-qwen3.gguf",    "/tiny/tiny-llama-yarn.gguf",
-      "/tiny/tiny-llama-tied.gguf", "/models/gemma2-q5_0.gguf", "/tiny/tiny-qwen35.gguf"};
+      "/tiny/tiny-llama.gguf",         "/tiny/tiny-gemma3.gguf",   "/tiny/tiny-quantmix-a.gguf",
+      "/tiny/tiny-qwen2.gguf",         "/tiny/tiny-qwen3.gguf",    "/tiny/tiny-llama-yarn.gguf",
+      "/tiny/tiny-llama-tied.gguf",    "/models/gemma2-q5_0.gguf", "/tiny/tiny-qwen3moe.gguf",
+      "/tiny/tiny-gpt-oss-mxfp4.gguf", "/tiny/tiny-qwen35.gguf"};
   std::vector<GgufMutator> mutators;
   for (const std::string& name : names) {
     mutators.emplace_back(read_bytes(TESSERA_TEST_DATA + name));
