@@ -15,6 +15,13 @@ const std::string kModel = TESSERA_TEST_DATA "/tiny/tiny-qwen3moe.gguf";
 
 enum class Storage { kTogether, kFused, kSeparate };
 
+std::vector<std::byte> bytes_of(const GgufFile& file, const TensorInfo& tensor) {
+  std::vector<std::byte> bytes(tensor.n_bytes);
+  const Status status = file.read(tensor, 0, bytes);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return bytes;
+}
+
 std::vector<std::byte> with_storage(Storage storage) {
   const GgufFile file = GgufFile::open(kModel).value();
   GgufWriter writer;
@@ -24,7 +31,8 @@ std::vector<std::byte> with_storage(Storage storage) {
     EXPECT_TRUE(writer.add_tensor(name, like.dtype, dims, bytes).ok());
   };
   for (const TensorInfo& tensor : file.tensors()) {
-    const std::span<const std::byte> bytes = file.data(tensor);
+    const std::vector<std::byte> data = bytes_of(file, tensor);
+    const std::span<const std::byte> bytes = data;
     const std::string prefix = tensor.name.substr(0, tensor.name.find("ffn_"));
     const size_t at = tensor.name.find("_exps.weight");
     const uint64_t n_experts = tensor.dims[2];
@@ -35,10 +43,10 @@ std::vector<std::byte> with_storage(Storage storage) {
             bytes.subspan(e * expert_bytes, expert_bytes));
       }
     } else if (storage == Storage::kFused && tensor.name.ends_with("ffn_gate_exps.weight")) {
-      const std::span<const std::byte> up = file.data(*file.find(prefix + "ffn_up_exps.weight"));
+      const std::vector<std::byte> up = bytes_of(file, *file.find(prefix + "ffn_up_exps.weight"));
       std::vector<std::byte> both;
       for (uint64_t e = 0; e < n_experts; ++e) {
-        for (const auto& part : {bytes, up}) {
+        for (const std::span<const std::byte> part : {bytes, std::span<const std::byte>(up)}) {
           const auto one = part.subspan(e * expert_bytes, expert_bytes);
           both.insert(both.end(), one.begin(), one.end());
         }
