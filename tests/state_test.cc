@@ -85,7 +85,9 @@ void decode(Context& context, const std::vector<BatchToken>& batch) {
 // Three sequences: one that windows have moved over, a fork of its head that went on by itself, and one of two tokens.
 // The last decode leaves two rows of logits.
 void fill(Context& context) {
-  decode(context, tokens(0, 30, 1));
+  decode(context, tokens(0, 20, 1));
+  ASSERT_TRUE(context.snapshot(0).ok());  // recurrent state cannot be rewound without one
+  decode(context, tokens(0, 10, 41));
   ASSERT_TRUE(context.fork(0, 2, 20).ok());
   decode(context, tokens(0, 70, 5));
   decode(context, tokens(0, 100, 9));
@@ -196,7 +198,44 @@ TEST_P(StateOf, OneSequenceGoesIntoAnyOther) {
 INSTANTIATE_TEST_SUITE_P(Models, StateOf,
                          ::testing::Values(Case{"tiny/tiny-llama", DType::kF16}, Case{"tiny/tiny-gemma3", DType::kF32},
                                            Case{"models/gemma2-q5_0", DType::kQ8_0},
-                                           Case{"models/qwen3-q8_0", DType::kQ4_0}));
+                                           Case{"models/qwen3-q8_0", DType::kQ4_0},
+                                           Case{"tiny/tiny-qwen35", DType::kF16},
+                                           Case{"models/qwen35-q8_0", DType::kF16}));
+
+// Snapshots come along, as many of the last ones as there is room for.
+TEST(State, SnapshotsOfRecurrentStateAreRestored) {
+  const Opened from = open("models/qwen35-q8_0", {2, "tensor", {}});
+  for (const int64_t n : {2, 30, 50}) {
+    decode(*from.context, tokens(0, n, static_cast<int32_t>(n)));
+    ASSERT_TRUE(from.context->snapshot(0).ok());
+  }
+  decode(*from.context, tokens(0, 20, 3));
+  const Bytes state = state_of(*from.context, 0);
+  ModelOptions options = options_of("models/qwen35-q8_0", {3, "layer", {}}, DType::kF16);
+  const auto model = Model::load(options);
+  ASSERT_TRUE(model.ok());
+  for (const int32_t n_snapshots : {32, 1, 0}) {
+    SCOPED_TRACE(n_snapshots);
+    options.context.n_snapshots = n_snapshots;
+    const auto to = Context::create(*model, options.context);
+    ASSERT_TRUE(to.ok());
+    ASSERT_TRUE((*to)->set_state(2, state).ok());
+    EXPECT_EQ(state_of(**to, 2) == state, n_snapshots == 32);
+    const auto length = (*to)->rewind(2, 90);
+    ASSERT_TRUE(length.ok());
+    EXPECT_EQ(*length, n_snapshots > 0 ? 82 : 0);
+    const auto earlier = (*to)->rewind(2, 40);
+    ASSERT_TRUE(earlier.ok());
+    EXPECT_EQ(*earlier, n_snapshots > 1 ? 32 : 0);
+    if (n_snapshots == 32) {
+      ASSERT_TRUE(from.context->truncate(0, 32).ok());
+      decode(*from.context, {{6, 0, true}});
+      decode(**to, {{6, 2, true}});
+      EXPECT_EQ(n_different(all_logits(*from.context), all_logits(**to)), 0U);
+      EXPECT_TRUE(state_of(**to, 2) == state_of(*from.context, 0));
+    }
+  }
+}
 
 TEST(State, WindowsLetGoOfThePastInTheState) {
   const Opened o = open("tiny/tiny-gemma3");

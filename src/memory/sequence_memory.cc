@@ -56,16 +56,16 @@ int64_t SequenceMemory::rewind_length(int32_t seq, int64_t wanted) const {
   }
   int64_t best = rec_.present ? 0 : std::max<int64_t>(wanted, 0);
   if (rec_.present && has(seq)) {
-    for (const Held& held : held_[static_cast<size_t>(seq)]) {
+    for (const RecSnapshot& held : held_[static_cast<size_t>(seq)]) {
       best = held.position <= wanted ? held.position : best;
     }
   }
   return best >= kv_.min_length(seq) ? best : 0;
 }
 
-const SequenceMemory::Held* SequenceMemory::find(int32_t seq, int64_t position) const {
+const RecSnapshot* SequenceMemory::find(int32_t seq, int64_t position) const {
   const auto& list = held_[static_cast<size_t>(seq)];
-  const auto it = std::ranges::find(list, position, &Held::position);
+  const auto it = std::ranges::find(list, position, &RecSnapshot::position);
   return it == list.end() ? nullptr : &*it;
 }
 
@@ -102,7 +102,7 @@ Status SequenceMemory::fork(int32_t from, int32_t to, int64_t length, std::vecto
   if (!rec_.present || length == 0) {
     return {};
   }
-  for (const Held& held : held_[static_cast<size_t>(from)]) {
+  for (const RecSnapshot& held : held_[static_cast<size_t>(from)]) {
     if (held.position <= length) {
       held_[static_cast<size_t>(to)].push_back(held);
       ++places_[static_cast<size_t>(held.place)].refs;
@@ -126,7 +126,7 @@ Status SequenceMemory::snapshot(int32_t seq, std::vector<RecMove>& moves) {
   if (places_.empty() || now == 0) {
     return {};
   }
-  if (const Held* held = find(seq, now); held != nullptr) {
+  if (const RecSnapshot* held = find(seq, now); held != nullptr) {
     touch(held->place);
     return {};
   }
@@ -136,9 +136,14 @@ Status SequenceMemory::snapshot(int32_t seq, std::vector<RecMove>& moves) {
   return {};
 }
 
-Status SequenceMemory::restore(int32_t seq, int64_t length, std::span<const int64_t> first) {
+Status SequenceMemory::restore(int32_t seq, int64_t length, std::span<const int64_t> first,
+                               std::span<const int64_t> positions) {
   TRY(kv_.restore(seq, length, first));
   drop_behind(seq, 0);
+  for (const int64_t position : positions.last(std::min(positions.size(), places_.size()))) {
+    const int32_t place = take_place();
+    held_[static_cast<size_t>(seq)].push_back({position, place});
+  }
   return {};
 }
 
@@ -149,10 +154,14 @@ void SequenceMemory::clear() {
   }
 }
 
-std::vector<int64_t> SequenceMemory::snapshot_positions(int32_t seq) const {
+std::span<const RecSnapshot> SequenceMemory::snapshots(int32_t seq) const {
   CHECK(has(seq));
+  return held_[static_cast<size_t>(seq)];
+}
+
+std::vector<int64_t> SequenceMemory::snapshot_positions(int32_t seq) const {
   std::vector<int64_t> positions;
-  for (const Held& held : held_[static_cast<size_t>(seq)]) {
+  for (const RecSnapshot& held : snapshots(seq)) {
     positions.push_back(held.position);
   }
   return positions;
@@ -180,7 +189,7 @@ int32_t SequenceMemory::take_place() {
   const auto place = static_cast<int32_t>(it - places_.begin());
   if (it->refs > 0) {
     for (auto& list : held_) {
-      std::erase_if(list, [&](const Held& held) { return held.place == place; });
+      std::erase_if(list, [&](const RecSnapshot& held) { return held.place == place; });
     }
   }
   it->refs = 1;

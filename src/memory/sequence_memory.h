@@ -38,6 +38,12 @@ struct RecMove {
   bool operator==(const RecMove&) const = default;
 };
 
+/// A sequence's reference to a snapshot.
+struct RecSnapshot {
+  int64_t position = 0;  // how many tokens it has seen
+  int32_t place = 0;
+};
+
 struct MemoryBatch {
   KvBatch kv;
   std::vector<int32_t> rec_rows;  // [n_tokens] rows by sequence, in order of position; empty without recurrent layers
@@ -77,25 +83,24 @@ class SequenceMemory {
   /// Takes back what snapshot() did, when there is no memory for the bytes. REQUIRES: a sequence just handed to it.
   void drop_snapshot(int32_t seq) { drop_behind(seq, length(seq) - 1); }
 
-  /// As KvCache::restore; what the sequence held goes, snapshots included.
-  Status restore(int32_t seq, int64_t length, std::span<const int64_t> first);
+  /// As KvCache::restore; what the sequence held goes, snapshots included, and it gets places for snapshots at
+  /// `positions` (ascending, within its length), or for as many of the last ones as there are places. The caller fills
+  /// slot and places.
+  Status restore(int32_t seq, int64_t length, std::span<const int64_t> first, std::span<const int64_t> positions);
 
   /// Empties every sequence.
   void clear();
 
-  /// Positions of a sequence's snapshots, ascending. REQUIRES: 0 <= seq < n_seq_max.
+  /// A sequence's snapshots, ascending by position. REQUIRES: 0 <= seq < n_seq_max. Valid until the next change.
+  [[nodiscard]] std::span<const RecSnapshot> snapshots(int32_t seq) const;
+  /// Their positions.
   [[nodiscard]] std::vector<int64_t> snapshot_positions(int32_t seq) const;
   /// Places for snapshots that nobody refers to.
   [[nodiscard]] int32_t snapshots_free() const;
   [[nodiscard]] const KvCache& kv() const { return kv_; }
 
  private:
-  // A sequence's reference to a snapshot; sorted by position within a sequence.
-  struct Held {
-    int64_t position = 0;
-    int32_t place = 0;
-  };
-  // Invariant: refs counts the Held entries with this place.
+  // Invariant: refs counts the entries of held_ with this place.
   struct Place {
     int32_t refs = 0;
     uint64_t last_use = 0;
@@ -104,7 +109,7 @@ class SequenceMemory {
   SequenceMemory(KvCache kv, RecMemoryConfig rec);
   [[nodiscard]] bool has(int32_t seq) const { return seq >= 0 && seq < kv_.config().n_seq_max; }
   /// The snapshot of a sequence at exactly this position, or null.
-  [[nodiscard]] const Held* find(int32_t seq, int64_t position) const;
+  [[nodiscard]] const RecSnapshot* find(int32_t seq, int64_t position) const;
   Status check_return(int32_t seq, int64_t new_length) const;
   void drop_behind(int32_t seq, int64_t length);
   int32_t take_place();
@@ -112,7 +117,7 @@ class SequenceMemory {
 
   KvCache kv_;
   RecMemoryConfig rec_;
-  std::vector<std::vector<Held>> held_;  // by sequence
+  std::vector<std::vector<RecSnapshot>> held_;  // by sequence; ascending by position
   std::vector<Place> places_;
   uint64_t n_uses_ = 0;
 };

@@ -52,6 +52,26 @@ TEST(SequenceMemory, WithoutRecurrentLayersIsTheCacheAlone) {
   EXPECT_THAT(moves, IsEmpty());
 }
 
+TEST(SequenceMemory, RestoresTheLastSnapshotsThatFit) {
+  SequenceMemory memory =
+      make_memory({.classes = {{0, 8}}, .n_seq_max = 2, .n_ctx = 100}, {.present = true, .n_snapshots = 2});
+  MemoryBatch batch;
+  std::vector<RecMove> moves;
+  ASSERT_TRUE(memory.prepare(tokens_of(0, 10), batch).ok());
+  ASSERT_TRUE(memory.snapshot(0, moves).ok());
+  ASSERT_TRUE(memory.prepare(tokens_of(1, 10), batch).ok());
+  ASSERT_TRUE(memory.snapshot(1, moves).ok());
+  const int64_t positions[] = {5, 7, 30};
+  const int64_t first[] = {0};
+  EXPECT_FALSE(memory.restore(1, 101, first, positions).ok());
+  EXPECT_THAT(memory.snapshot_positions(1), ElementsAre(10));
+  ASSERT_TRUE(memory.restore(1, 40, first, positions).ok());
+  EXPECT_EQ(memory.length(1), 40);
+  EXPECT_THAT(memory.snapshot_positions(1), ElementsAre(7, 30));
+  EXPECT_THAT(memory.snapshot_positions(0), IsEmpty());  // that of sequence 0 made room
+  EXPECT_EQ(memory.rewind_length(1, 29), 7);
+}
+
 TEST(SequenceMemory, GoesBackToSnapshotsOnly) {
   SequenceMemory memory =
       make_memory({.classes = {{0, 8}}, .n_seq_max = 2, .n_ctx = 100}, {.present = true, .n_snapshots = 2});

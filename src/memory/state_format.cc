@@ -34,7 +34,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-enum class Kind : uint32_t { kMemory = 1, kSequence = 2, kKv = 3, kLogits = 4 };
+enum class Kind : uint32_t { kMemory = 1, kSequence = 2, kKv = 3, kLogits = 4, kRecurrent = 5 };
 
 struct Section {
   uint32_t kind = 0;
@@ -52,6 +52,7 @@ struct MemoryHead {
 };
 static_assert(sizeof(MemoryHead) == 24);
 static_assert(sizeof(StateLayer) == 32);
+static_assert(sizeof(StateRecLayer) == 48);
 
 struct SequenceHead {
   int64_t seq = 0;
@@ -66,6 +67,7 @@ std::string_view kind_name(Kind kind) {
     case Kind::kSequence: return "sequence";
     case Kind::kKv: return "kv";
     case Kind::kLogits: return "logits";
+    case Kind::kRecurrent: return "recurrent";
   }
   return "unknown";
 }
@@ -88,7 +90,8 @@ uint64_t v_row_bytes(const StateShape& shape, const StateLayer& layer) {
 // ---- planning and writing
 
 uint64_t memory_bytes(const StateShape& shape) {
-  return sizeof(MemoryHead) + shape.layers.size() * sizeof(StateLayer);
+  return sizeof(MemoryHead) + shape.layers.size() * sizeof(StateLayer) + sizeof(int64_t) +
+         shape.rec_layers.size() * sizeof(StateRecLayer);
 }
 
 uint64_t sequence_bytes(uint64_t n_tokens) {
@@ -112,6 +115,33 @@ std::optional<uint64_t> lay_out_kv(const StateShape& shape, uint64_t begin, uint
     const uint64_t n_rows = n_tokens - static_cast<uint64_t>(kv[l].first);
     kv[l].k_offset = take(layer, k_row_bytes(shape, layer), n_rows);
     kv[l].v_offset = at ? take(layer, v_row_bytes(shape, layer), n_rows) : 0;
+  }
+  return at ? std::optional(*at - begin) : at;
+}
+
+uint64_t rec_bytes(const StateShape& shape, int64_t length) {
+  uint64_t bytes = 0;
+  for (const StateRecLayer& layer : shape.rec_layers) {
+    bytes += layer.conv_bytes(length) + static_cast<uint64_t>(layer.n_value_heads) * layer.matrix_bytes();
+  }
+  return bytes;
+}
+
+// The same for a sequence's recurrent states, behind the list of the snapshots' lengths.
+std::optional<uint64_t> lay_out_rec(const StateShape& shape, uint64_t begin, StateSequence& sequence) {
+  std::optional<uint64_t> at = checked_add(begin, (1 + sequence.snapshots.size()) * sizeof(int64_t));
+  const auto take = [&](StateRec& rec) {
+    rec.offset = *at;
+    at = checked_add(*at, rec_bytes(shape, rec.length));
+  };
+  for (StateRec& snapshot : sequence.snapshots) {
+    if (at) {
+      take(snapshot);
+    }
+  }
+  sequence.rec.length = static_cast<int64_t>(sequence.tokens.size());
+  if (at && sequence.rec.length > 0) {
+    take(sequence.rec);
   }
   return at ? std::optional(*at - begin) : at;
 }
@@ -140,6 +170,13 @@ uint64_t walk_sections(const StateShape& shape, StateContent& content, const Fn&
       CHECK(n_bytes);  // what a cache holds can be counted
       return *n_bytes;
     });
+    if (!shape.rec_layers.empty()) {
+      section(Kind::kRecurrent, s, [&](uint64_t begin) {
+        const auto n_bytes = lay_out_rec(shape, begin, sequence);
+        CHECK(n_bytes);
+        return *n_bytes;
+      });
+    }
   }
   if (content.whole) {
     section(Kind::kLogits, 0, [&](uint64_t begin) {
@@ -162,13 +199,26 @@ void put_memory(const StateShape& shape, std::span<std::byte> out, uint64_t at) 
   const MemoryHead head{static_cast<uint32_t>(shape.k_type), static_cast<uint32_t>(shape.v_type), shape.n_vocab,
                         static_cast<int64_t>(shape.layers.size())};
   put(out, at, &head);
-  put(out, at + sizeof head, shape.layers.data(), shape.layers.size());
+  at += sizeof head;
+  put(out, at, shape.layers.data(), shape.layers.size());
+  at += shape.layers.size() * sizeof(StateLayer);
+  const auto n_rec_layers = static_cast<int64_t>(shape.rec_layers.size());
+  put(out, at, &n_rec_layers);
+  put(out, at + sizeof n_rec_layers, shape.rec_layers.data(), shape.rec_layers.size());
 }
 
 void put_sequence(const StateSequence& sequence, std::span<std::byte> out, uint64_t at) {
   const SequenceHead head{sequence.seq, 0, static_cast<int64_t>(sequence.tokens.size())};
   put(out, at, &head);
   put(out, at + sizeof head, sequence.tokens.data(), sequence.tokens.size());
+}
+
+void put_rec_head(const StateSequence& sequence, std::span<std::byte> out, uint64_t at) {
+  const auto n_snapshots = static_cast<int64_t>(sequence.snapshots.size());
+  put(out, at, &n_snapshots);
+  for (const StateRec& snapshot : sequence.snapshots) {
+    put(out, at += sizeof(int64_t), &snapshot.length);
+  }
 }
 
 // ---- reading
@@ -199,13 +249,18 @@ class Reader {
   Result<StateContent> run() {
     TRY(read_header());
     TRY(read_memory());
-    const uint32_t n_others = whole_ ? 2 : 1;  // memory, logits
-    if (n_sections_ < n_others || (n_sections_ - n_others) % 2 != 0 || (!whole_ && n_sections_ != 3)) {
+    const uint32_t n_others = whole_ ? 2 : 1;                           // memory, logits
+    const uint32_t n_per_sequence = shape_.rec_layers.empty() ? 2 : 3;  // sequence, kv, recurrent
+    if (n_sections_ < n_others || (n_sections_ - n_others) % n_per_sequence != 0 ||
+        (!whole_ && n_sections_ != n_others + n_per_sequence)) {
       return damaged(offsetof(Header, n_sections), fmt::format("{} sections", n_sections_));
     }
-    for (uint32_t s = 0; s < (n_sections_ - n_others) / 2; ++s) {
+    for (uint32_t s = 0; s < (n_sections_ - n_others) / n_per_sequence; ++s) {
       TRY(read_sequence());
       TRY(read_kv());
+      if (!shape_.rec_layers.empty()) {
+        TRY(read_recurrent());
+      }
     }
     if (whole_) {
       TRY(read_logits());
@@ -278,7 +333,7 @@ class Reader {
       return damaged(at_, fmt::format("section {} does not match its checksum", kind_name(kind)));
     }
     if (section.kind != static_cast<uint32_t>(kind)) {
-      if (section.kind >= 1 && section.kind <= static_cast<uint32_t>(Kind::kLogits)) {
+      if (section.kind >= 1 && section.kind <= static_cast<uint32_t>(Kind::kRecurrent)) {
         return damaged(at_, fmt::format("section {} where {} is due", kind_name(static_cast<Kind>(section.kind)),
                                         kind_name(kind)));
       }
@@ -319,9 +374,14 @@ class Reader {
     }
     TRY(expect_bytes(Kind::kMemory, memory_bytes(shape_)));
     bool same = head.n_vocab == shape_.n_vocab && head.n_layers == static_cast<int64_t>(shape_.layers.size());
-    for (size_t l = 0; same && l < shape_.layers.size(); ++l) {
-      same = get<StateLayer>(content_at_ + sizeof head + l * sizeof(StateLayer)) == shape_.layers[l];
-    }
+    uint64_t at = content_at_ + sizeof head;
+    const auto expect = [&](const auto& value) {
+      same = same && get<std::remove_cvref_t<decltype(value)>>(at) == value;
+      at += sizeof value;
+    };
+    std::ranges::for_each(shape_.layers, expect);
+    expect(static_cast<int64_t>(shape_.rec_layers.size()));
+    std::ranges::for_each(shape_.rec_layers, expect);
     return same ? Status() : damaged(content_at_, "its layers are not those of the model that its header names");
   }
 
@@ -373,6 +433,31 @@ class Reader {
     return expect_bytes(Kind::kKv, lay_out_kv(shape_, content_at_, static_cast<uint64_t>(n_tokens), sequence.kv));
   }
 
+  Status read_recurrent() {
+    TRY(enter(Kind::kRecurrent));
+    StateSequence& sequence = content_.sequences.back();
+    constexpr uint64_t kNumber = sizeof(int64_t);
+    if (content_bytes_ < kNumber) {
+      return expect_bytes(Kind::kRecurrent, kNumber);
+    }
+    const auto n_snapshots = get<int64_t>(content_at_);
+    if (n_snapshots < 0 || static_cast<uint64_t>(n_snapshots) > content_bytes_ / kNumber - 1) {
+      return damaged(content_at_, fmt::format("{} snapshots in {} bytes", n_snapshots, content_bytes_));
+    }
+    const auto n_tokens = static_cast<int64_t>(sequence.tokens.size());
+    int64_t last = 0;
+    for (int64_t i = 0; i < n_snapshots; ++i) {
+      const auto length = get<int64_t>(content_at_ + static_cast<uint64_t>(1 + i) * kNumber);
+      if (length <= last || length > n_tokens) {
+        return damaged(content_at_, fmt::format("a snapshot of {} tokens behind one of {}, where the sequence has {}",
+                                                length, last, n_tokens));
+      }
+      sequence.snapshots.push_back({length, 0});
+      last = length;
+    }
+    return expect_bytes(Kind::kRecurrent, lay_out_rec(shape_, content_at_, sequence));
+  }
+
   Status read_logits() {
     TRY(enter(Kind::kLogits));
     if (content_bytes_ < sizeof(int64_t)) {
@@ -420,6 +505,7 @@ void write_state(const StateShape& shape, const StateContent& content, std::span
           put(out, begin + l * sizeof(int64_t), &content.sequences[s].kv[l].first);
         }
         break;
+      case Kind::kRecurrent: put_rec_head(content.sequences[s], out, begin); break;
       case Kind::kLogits: put(out, begin, &content.n_logits); break;
     }
   });

@@ -30,6 +30,20 @@ StateContent two_sequences() {
   return content;
 }
 
+// With a layer of recurrent state: 8 channels, two matrices of 16 bytes, up to two inputs.
+StateShape hybrid_shape() {
+  StateShape shape = small_shape();
+  shape.rec_layers = {{1, 1, 2, 2, 2, 3}};
+  return shape;
+}
+
+StateContent hybrid_sequences() {
+  StateContent content = two_sequences();
+  content.sequences[0].snapshots = {{1, 0}};
+  content.sequences[1].snapshots = {{2, 0}, {5, 0}};
+  return content;
+}
+
 // Planned, written, every byte that the caller owns filled from `seed` on, sealed.
 std::vector<std::byte> saved(const StateShape& shape, StateContent& content, uint8_t seed = 1) {
   plan_state(shape, content);
@@ -86,7 +100,7 @@ TEST(StateFormat, BytesLieWhereTheCommentSays) {
   StateContent content = two_sequences();
   const std::vector<std::byte> bytes = saved(shape, content);
   const uint64_t memory = 64 + 24;
-  const uint64_t sequence = memory + 24 + 2 * 32 + 24;
+  const uint64_t sequence = memory + 24 + 2 * 32 + 8 + 24;
   const uint64_t kv = sequence + 24 + 3 * 4 + 4 + 24;
   EXPECT_EQ(content.sequences[0].kv[0].k_offset, kv + 2 * 8);
   EXPECT_EQ(content.sequences[0].kv[0].v_offset, kv + 2 * 8 + 2 * 3 * 16);
@@ -143,17 +157,53 @@ TEST(StateFormat, RefusesWhatIsForeignAndSaysWhatWasFound) {
   bad[0] = std::byte{'G'};
   EXPECT_THAT(error_of(shape, bad).message(), HasSubstr("no saved state"));
   bad = good;  // a kind of a later version, with its checksum
-  set(bad, 64, uint32_t{5});
+  set(bad, 64, uint32_t{6});
   uint64_t n_bytes = 0;
   std::memcpy(&n_bytes, bad.data() + 72, sizeof n_bytes);
-  set(bad, 80, xxh64(std::span(bad).subspan(88, n_bytes), uint64_t{5} << 56 ^ n_bytes));
+  set(bad, 80, xxh64(std::span(bad).subspan(88, n_bytes), uint64_t{6} << 56 ^ n_bytes));
   EXPECT_EQ(error_of(shape, bad).code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error_of(shape, bad).message(), HasSubstr("section of kind 5"));
+  EXPECT_THAT(error_of(shape, bad).message(), HasSubstr("section of kind 6"));
+}
+
+TEST(StateFormat, RecurrentStateLiesBehindTheCacheWithItsSnapshots) {
+  const StateShape shape = hybrid_shape();
+  StateContent content = hybrid_sequences();
+  const std::vector<std::byte> bytes = saved(shape, content);
+  const auto read = read_state(shape, true, bytes);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  const StateSequence& first = read->sequences[0];
+  const uint64_t kv_end = first.kv[1].v_offset + 1 * 3 * 34;
+  const uint64_t begin = (kv_end + 7) / 8 * 8 + 24;
+  ASSERT_EQ(first.snapshots.size(), 1U);
+  EXPECT_EQ(first.snapshots[0].length, 1);
+  EXPECT_EQ(first.snapshots[0].offset, begin + 2 * 8);
+  EXPECT_EQ(first.rec.length, 3);
+  EXPECT_EQ(first.rec.offset, begin + 2 * 8 + 1 * 8 * 4 + 2 * 16);
+  const StateSequence& second = read->sequences[1];
+  ASSERT_EQ(second.snapshots.size(), 2U);
+  EXPECT_EQ(second.snapshots[1].offset - second.snapshots[0].offset, 2U * 8 * 4 + 2 * 16);
+  EXPECT_EQ(second.rec.offset - second.snapshots[1].offset, 2U * 8 * 4 + 2 * 16);
+
+  StateContent bad = hybrid_sequences();
+  bad.sequences[0].snapshots[0].length = 4;
+  EXPECT_THAT(error_of(shape, saved(shape, bad)).message(), HasSubstr("a snapshot of 4 tokens"));
+  bad = hybrid_sequences();
+  std::swap(bad.sequences[1].snapshots[0], bad.sequences[1].snapshots[1]);
+  EXPECT_THAT(error_of(shape, saved(shape, bad)).message(), HasSubstr("2 tokens behind one of 5"));
+  EXPECT_EQ(error_of(small_shape(), bytes).code(), ErrorCode::kInvalidData);
+  StateShape other = shape;
+  other.rec_layers[0].n_taps = 4;
+  EXPECT_THAT(error_of(other, bytes).message(), HasSubstr("its layers are not those"));
+
+  StateContent empty;
+  empty.whole = false;
+  empty.sequences = {{0, {}, {{0}, {0}}}};
+  EXPECT_TRUE(read_state(shape, false, saved(shape, empty)).ok());
 }
 
 TEST(StateFormat, EveryTruncationAndEveryFlippedBitIsFound) {
-  const StateShape shape = small_shape();
-  StateContent content = two_sequences();
+  const StateShape shape = hybrid_shape();
+  StateContent content = hybrid_sequences();
   const std::vector<std::byte> good = saved(shape, content);
   for (size_t n = 0; n < good.size(); ++n) {
     const std::vector<std::byte> cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n));
@@ -174,8 +224,8 @@ TEST(StateFormat, EveryTruncationAndEveryFlippedBitIsFound) {
 // Numbers changed at random under checksums made right again: read or refused, never read past the end (the address
 // sanitizer would see), and what is accepted lies within the bytes.
 TEST(StateFormat, HostileNumbersAreReadOrRefused) {
-  const StateShape shape = small_shape();
-  StateContent content = two_sequences();
+  const StateShape shape = hybrid_shape();
+  StateContent content = hybrid_sequences();
   const std::vector<std::byte> good = saved(shape, content);
   std::mt19937_64 random(20);
   constexpr int64_t kNumbers[] = {0, 1, -1, 2, 3, 31, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN};
@@ -207,6 +257,7 @@ TEST(StateFormat, HostileNumbersAreReadOrRefused) {
     for (const StateSequence& sequence : read->sequences) {
       EXPECT_LE(sequence.kv[1].v_offset + (sequence.tokens.size() - static_cast<size_t>(sequence.kv[1].first)) * 34,
                 bad.size());
+      EXPECT_LE(sequence.rec.offset + shape.rec_layers[0].conv_bytes(sequence.rec.length) + 2 * 16, bad.size());
     }
     EXPECT_LE(read->logits_offset + static_cast<uint64_t>(read->n_logits) * 40, bad.size());
   }

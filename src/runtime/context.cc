@@ -146,7 +146,7 @@ class Context::Impl {
     write_state(*shape_, content, out);
     DeviceLists lists;
     for (const StateSequence& sequence : content.sequences) {
-      add_state_copies({m_, options_, memory_.kv(), kv_bases_}, sequence, content.whole ? sequence.seq : seq,
+      add_state_copies({m_, *shape_, memory_, kv_bases_, rec_}, sequence, content.whole ? sequence.seq : seq,
                        out.data(), false, lists);
     }
     submit_lists(lists);
@@ -167,9 +167,13 @@ class Context::Impl {
     // All that needs memory comes before the first byte is changed.
     DeviceLists lists;
     for (const StateSequence& sequence : content.sequences) {
+      const int32_t to = content.whole ? sequence.seq : seq;
+      for (const RecSnapshot& snapshot : book.snapshots(to)) {
+        TRY(rec_.ready_snapshot(snapshot.place));
+      }
       // Restoring only reads the bytes.
-      add_state_copies({m_, options_, book.kv(), kv_bases_}, sequence, content.whole ? sequence.seq : seq,
-                       const_cast<std::byte*>(bytes.data()), true, lists);
+      add_state_copies({m_, *shape_, book, kv_bases_, rec_}, sequence, to, const_cast<std::byte*>(bytes.data()), true,
+                       lists);
     }
     std::vector<float> logits(static_cast<size_t>(content.n_logits * shape_->n_vocab));
     if (!logits.empty()) {
@@ -295,9 +299,6 @@ class Context::Impl {
   }
 
   Status make_shape() {
-    if (has_recurrent_state(m_)) {
-      return {ErrorCode::kUnsupported, "the model has recurrent state, which states do not hold yet"};
-    }
     if (!shape_) {
       ASSIGN_OR_RETURN(shape_, state_shape(m_, options_));
     }
@@ -308,7 +309,7 @@ class Context::Impl {
   Result<StateContent> content(int32_t seq) {
     TRY(check_state_seq(seq));
     TRY(make_shape());
-    return content_of(*shape_, memory_.kv(), m_.kv_classes, tokens_, seq, n_outputs_);
+    return content_of(*shape_, memory_, m_.kv_classes, tokens_, seq, n_outputs_);
   }
 
   void submit_lists(DeviceLists& lists) {

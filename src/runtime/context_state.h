@@ -10,6 +10,7 @@
 #include "memory/state_format.h"
 #include "runtime/context.h"
 #include "runtime/model_state.h"
+#include "runtime/rec_store.h"
 
 namespace tessera {
 
@@ -17,7 +18,7 @@ namespace tessera {
 Result<StateShape> state_shape(const ModelState& model, const ContextOptions& options);
 
 /// The state of one sequence, planned; of all that hold something where seq is kAllSequences. tokens: by sequence.
-StateContent content_of(const StateShape& shape, const KvCache& kv, const KvClasses& classes,
+StateContent content_of(const StateShape& shape, const SequenceMemory& memory, const KvClasses& classes,
                         std::span<const std::vector<int32_t>> tokens, int32_t seq, int64_t n_logits);
 
 /// The book once content is restored: into `seq`, or in place of everything (kAllSequences).
@@ -25,20 +26,21 @@ StateContent content_of(const StateShape& shape, const KvCache& kv, const KvClas
 Result<SequenceMemory> restored_book(const SequenceMemory& memory, const KvClasses& classes,
                                      const StateContent& content, int32_t seq);
 
-/// Addresses of a context's cache, as add_state_copies() needs them.
+/// Addresses of a context's memory, as add_state_copies() needs them.
 struct StateMemory {
   const ModelState& model;
-  const ContextOptions& options;
-  const KvCache& kv;
+  const StateShape& shape;
+  const SequenceMemory& book;
   std::span<std::byte* const> kv_bases;  // [layer * n_cuts + cut]
+  const RecStore& rec;
 };
 
 /// Command lists by device; null where a device has nothing to do.
 using DeviceLists = std::vector<std::shared_ptr<CommandList>>;
 
-/// Adds the copies of a sequence's rows between its pages (those of sequence `seq` of memory.kv) and the bytes of a
-/// state: to the bytes, or with `restoring` from them.
-void add_state_copies(const StateMemory& memory, const StateSequence& rows, int32_t seq, std::byte* bytes,
+/// Adds the copies between what sequence `seq` of memory.book has (pages, slots, snapshots) and the bytes of a state:
+/// to the bytes, or with `restoring` from them. REQUIRES: the places of its snapshots are ready.
+void add_state_copies(const StateMemory& memory, const StateSequence& sequence, int32_t seq, std::byte* bytes,
                       bool restoring, DeviceLists& lists);
 
 }  // namespace tessera

@@ -445,9 +445,10 @@ int32_t best_after(const Loaded& l, const std::vector<int32_t>& tokens) {
   return best;
 }
 
-// Token by token what one would get who handed each shifted context to a new one, with full attention and windows.
+// Token by token what one would get who handed each shifted context to a new one, with full attention, windows and
+// recurrent state.
 TEST(Generate, AFullContextIsShiftedAndGoesOnExactly) {
-  for (const std::string name : {"tiny-llama", "tiny-gemma3"}) {
+  for (const std::string name : {"tiny-llama", "tiny-gemma3", "tiny-qwen35"}) {
     constexpr size_t kCtx = 40;
     const Loaded l = open(name, kCtx);
     const std::vector<int32_t> prompt = {9, 11, 12, 13, 14, 15};

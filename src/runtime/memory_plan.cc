@@ -116,13 +116,17 @@ bool has_recurrent_state(const ModelState& model) {
                              [](const RecLayerSpec& layer) { return layer.n_key_heads > 0; });
 }
 
+RecFormat rec_format(const RecLayerSpec& layer) {
+  return {layer.n_key_heads, layer.n_rep, layer.k_dim, layer.v_dim, layer.n_taps, layer.tiled};
+}
+
 std::vector<uint64_t> rec_slot_bytes(const ModelState& model) {
   const auto& layers = model.definition.program.rec_layers;
   const auto n_cuts = static_cast<size_t>(model.tiles.n_cuts);
   std::vector<uint64_t> bytes(layers.size() * n_cuts, 0);
   for (size_t l = 0; l < layers.size(); ++l) {
     const RecLayerSpec& spec = layers[l];
-    const RecFormat format{spec.n_key_heads, spec.n_rep, spec.k_dim, spec.v_dim, spec.n_taps, spec.tiled};
+    const RecFormat format = rec_format(spec);
     for (size_t c = 0; c < n_cuts && spec.n_key_heads > 0; ++c) {
       const int64_t n_groups = model.tiles.attn_cuts[l].groups(static_cast<int>(c)).size();
       bytes[l * n_cuts + c] = n_groups == 0 ? 0 : static_cast<uint64_t>(tessera::rec_slot_bytes(format, n_groups));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/ops/rec_layout.h"
 #include "runtime/model_state.h"
 
 namespace tessera {
@@ -27,6 +28,9 @@ std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOption
 
 /// Whether a layer has recurrent state.
 bool has_recurrent_state(const ModelState& model);
+
+/// How kernels see a layer's recurrent state.
+RecFormat rec_format(const RecLayerSpec& layer);
 
 /// Bytes of one sequence's slot in each rec(layer, cut), indexed the same; 0 where the layer has no recurrent state.
 std::vector<uint64_t> rec_slot_bytes(const ModelState& model);

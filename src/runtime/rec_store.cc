@@ -62,10 +62,8 @@ void RecStore::submit(std::span<const RecMove> moves) {
       if (bytes == 0) {
         continue;
       }
-      const auto slot = [&](int32_t s) { return bases_[i] + bytes * static_cast<uint64_t>(s); };
-      const auto kept = [&](int32_t place) { return snapshots_[static_cast<size_t>(place)].get() + offsets_[i]; };
-      const std::byte* from = move.kind == RecMove::Kind::kRestore ? kept(move.from) : slot(move.from);
-      std::byte* to = move.kind == RecMove::Kind::kSave ? kept(move.to) : slot(move.to);
+      const std::byte* from = move.kind == RecMove::Kind::kRestore ? snapshot(i, move.from) : slot(i, move.from);
+      std::byte* to = move.kind == RecMove::Kind::kSave ? snapshot(i, move.to) : slot(i, move.to);
       auto& list = lists[home_of_state(model_, i)];
       if (list == nullptr) {
         list = std::make_shared<CommandList>();

@@ -33,6 +33,15 @@ class RecStore {
   /// Memory for a snapshot's bytes, unless it has been taken before. Errors: kOutOfMemory.
   Status ready_snapshot(int32_t place);
 
+  /// Where the state of rec(layer, cut), index layer * n_cuts + cut, lies: a sequence's, and a snapshot's.
+  /// REQUIRES: the cut is not empty; ready_snapshot().
+  [[nodiscard]] std::byte* slot(size_t index, int32_t seq) const {
+    return bases_[index] + slot_bytes_[index] * static_cast<uint64_t>(seq);
+  }
+  [[nodiscard]] std::byte* snapshot(size_t index, int32_t place) const {
+    return snapshots_[static_cast<size_t>(place)].get() + offsets_[index];
+  }
+
   /// Submits the copies. REQUIRES: ready_snapshot() of every place that is saved.
   void submit(std::span<const RecMove> moves);
 
