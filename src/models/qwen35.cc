@@ -1,9 +1,11 @@
-// qwen35: three gated delta nets to one gated attention layer (the Qwen3.5 family's dense sizes); blocks for the
-// prediction of several tokens at the file's end are known and not used. Facts: docs/gguf-facts.md 2.6.
+// qwen35, qwen35moe: three gated delta nets to one gated attention layer (the Qwen3.5 family), with dense feed-forward
+// layers or mixtures of experts and a shared one behind a sigmoid gate; blocks for the prediction of several tokens at
+// the file's end are known and not used. Facts: docs/gguf-facts.md 2.6.
 
 #include <cmath>
 
 #include "models/delta_net.h"
+#include "models/experts.h"
 
 namespace tessera {
 namespace {
@@ -12,15 +14,27 @@ struct LayerWeights {
   AttentionWeights attention;  // of layers without recurrent state
   DeltaWeights delta;          // of the others
   FfnWeights ffn;
+  ExpertWeights experts;  // of a mixture, instead of ffn
 };
 
-Result<ModelDefinition> build_qwen35(const GgufFile& file) {
+constexpr ExpertRule kExpertRule{
+    .normalize = true, .scales = ScaleRule::kBeforeBias, .shared_scales = ScaleRule::kBeforeBias};
+
+Result<ModelDefinition> build_hybrid(const GgufFile& file, bool mixture) {
   ModelReader reader(file);
   reader.skip_last_layers(reader.integer("nextn_predict_layers", 0));
   const std::vector<uint8_t> recurrent = read_recurrent_layers(reader);
   const std::vector<AttentionShape> shapes = read_attention_shapes(reader);
   const RecLayerSpec spec = read_delta_spec(reader, recurrent, /*tiled=*/true);
-  read_ffn_sizes(reader);
+  ExpertShape experts;
+  if (mixture) {
+    experts = read_expert_shape(reader, 0, 0);
+    if (experts.n_experts == 0) {
+      reader.fail(ErrorCode::kInvalidData, "a qwen35moe model has experts");
+    }
+  } else {
+    read_ffn_sizes(reader);
+  }
   const float eps = reader.number("attention.layer_norm_rms_epsilon");
   const TensorIndex embedding = reader.embedding();
   const TensorIndex output_norm = reader.vector("output_norm.weight", reader.n_embd());
@@ -37,7 +51,11 @@ Result<ModelDefinition> build_qwen35(const GgufFile& file) {
     } else {
       w.attention = load_gated_attention(reader, l, shapes[static_cast<size_t>(l)]);
     }
-    w.ffn = load_ffn(reader, l, {.ffn_scales = ScaleRule::kBeforeBias, .ffn_norm = "post_attention_norm"});
+    if (mixture) {
+      w.experts = load_experts(reader, l, experts, kExpertRule, "post_attention_norm.weight");
+    } else {
+      w.ffn = load_ffn(reader, l, {.ffn_scales = ScaleRule::kBeforeBias, .ffn_norm = "post_attention_norm"});
+    }
   }
   TRY(reader.finish());
 
@@ -50,7 +68,8 @@ Result<ModelDefinition> build_qwen35(const GgufFile& file) {
     const LayerWeights& w = layers[i];
     x = b.add(x, recurrent[i] != 0 ? delta_block(b, l, w.delta, spec, eps, x)
                                    : gated_attention_block(b, l, w.attention, shapes[i], rule, rope, x));
-    x = b.add(x, ffn_block(b, w.ffn, GluActivation::kSilu, eps, x));
+    x = b.add(x, mixture ? expert_block(b, l, w.experts, experts, kExpertRule, eps, x)
+                         : ffn_block(b, w.ffn, GluActivation::kSilu, eps, x));
   }
   head_block(b, output_norm, head, eps, 0, x);
   ASSIGN_OR_RETURN(Program program, std::move(b).finish());
@@ -60,7 +79,8 @@ Result<ModelDefinition> build_qwen35(const GgufFile& file) {
   return ModelDefinition{std::move(info), std::move(reader.table()), std::move(program)};
 }
 
-const ArchitectureRegistration kRegistration{"qwen35", build_qwen35};
+const ArchitectureRegistration kDense{"qwen35", [](const GgufFile& file) { return build_hybrid(file, false); }};
+const ArchitectureRegistration kMixture{"qwen35moe", [](const GgufFile& file) { return build_hybrid(file, true); }};
 
 }  // namespace
 }  // namespace tessera
