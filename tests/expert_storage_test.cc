@@ -28,7 +28,7 @@ std::vector<std::byte> with_storage(Storage storage) {
   writer.copy_metadata(file.metadata());
   const auto add = [&](const std::string& name, const TensorInfo& like, std::vector<uint64_t> dims,
                        std::span<const std::byte> bytes) {
-    EXPECT_TRUE(writer.add_tensor(name, like.dtype, dims, bytes).ok());
+    EXPECT_TRUE(writer.add_tensor(name, like.dtype, dims, std::vector(bytes.begin(), bytes.end())).ok());
   };
   for (const TensorInfo& tensor : file.tensors()) {
     const std::vector<std::byte> data = bytes_of(file, tensor);

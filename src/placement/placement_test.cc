@@ -258,7 +258,7 @@ TEST(Tiles, ExpertsAreWholeAndBelongToACut) {
     EXPECT_TRUE(cuts.groups(tile.cut).begin <= e && e < cuts.groups(tile.cut).end);
     ASSERT_EQ(tile.panels.size(), 1U);
     EXPECT_EQ(tile.panels[0].n_rows, 96);
-    EXPECT_EQ(tile.panels[0].columns.size(), 256);
+    EXPECT_EQ(tile.panels[0].n_columns, 256);
   }
   EXPECT_EQ(tiles.anchor(CutAxis::kExpert, 1, 1), tiles.find_expert(1, cuts.groups(1).begin));
 }
