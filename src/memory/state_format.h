@@ -98,9 +98,9 @@ struct StateRec {
 struct StateSequence {
   int32_t seq = 0;
   std::vector<int32_t> tokens;
-  std::vector<StateKv> kv;          // by layer
-  std::vector<StateRec> snapshots;  // ascending; none without recurrent layers
-  StateRec rec;                     // behind all tokens; not there without recurrent layers or tokens
+  std::vector<StateKv> kv = {};          // by layer
+  std::vector<StateRec> snapshots = {};  // ascending; none without recurrent layers
+  StateRec rec = {};                     // behind all tokens; not there without recurrent layers or tokens
 };
 
 struct StateContent {
