@@ -1,17 +1,30 @@
 #include "tokenizer/bpe.h"
 
 #include <fmt/format.h>
-#include <utility>
 
 #include "tokenizer/byte_letters.h"
 #include "tokenizer/utf8.h"
 
 namespace tessera {
 
-BpeEncoder::BpeEncoder(std::span<const std::string> merges, int32_t n_vocab, TextIndex& index,
+namespace {
+
+// The id of text, which is added if need be.
+int32_t intern(std::string_view text, TextTable& texts, TextIndex& index) {
+  const int32_t known = index.find(text);
+  if (known != TextIndex::kAbsent) {
+    return known;
+  }
+  texts.push_back(text);
+  return index.insert(static_cast<int32_t>(texts.size()) - 1);
+}
+
+}  // namespace
+
+BpeEncoder::BpeEncoder(std::span<const std::string> merges, TextTable& texts, TextIndex& index,
                        const BpeOptions& options, const std::function<void(std::string_view)>& warn)
-    : n_vocab_(n_vocab), index_(index), options_(options) {
-  add_rules(merges, warn);
+    : n_vocab_(static_cast<int32_t>(texts.size())), index_(index), options_(options) {
+  add_rules(merges, texts, index, warn);
   for (size_t byte = 0; byte < 256; ++byte) {
     byte_symbols_[byte] = index_.find(byte_letters()[byte]);
     byte_tokens_[byte] = options_.byte_letters ? byte_symbols_[byte] : index_.find(fmt::format("<0x{:02X}>", byte));
@@ -21,13 +34,15 @@ BpeEncoder::BpeEncoder(std::span<const std::string> merges, int32_t n_vocab, Tex
   }
 }
 
-void BpeEncoder::add_rules(std::span<const std::string> merges, const std::function<void(std::string_view)>& warn) {
+void BpeEncoder::add_rules(std::span<const std::string> merges, TextTable& texts, TextIndex& index,
+                           const std::function<void(std::string_view)>& warn) {
   size_t slots = 16;
   while (slots < merges.size() * 2) {
     slots *= 2;
   }
   rules_.resize(slots);
   size_t n_malformed = 0;
+  std::string whole;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string& merge = merges[rank];
     const size_t space = merge.find(' ', 1);  // a part may be a space, where spaces are not written otherwise
@@ -37,26 +52,19 @@ void BpeEncoder::add_rules(std::span<const std::string> merges, const std::funct
     }
     const std::string_view left = std::string_view(merge).substr(0, space);
     const std::string_view right = std::string_view(merge).substr(space + 1);
-    const uint64_t pair =
-        static_cast<uint64_t>(intern(std::string(left))) << 32 | static_cast<uint32_t>(intern(std::string(right)));
+    const int32_t left_id = intern(left, texts, index);
+    const int32_t right_id = intern(right, texts, index);
+    const uint64_t pair = static_cast<uint64_t>(left_id) << 32 | static_cast<uint32_t>(right_id);
     Rule& rule = rules_[probe(pair)];
     if (rule.pair == kNoPair) {  // of two equal merges the first counts
-      rule = {pair, static_cast<uint32_t>(rank), intern(std::string(left) + std::string(right))};
+      whole.assign(left).append(right);
+      rule = {pair, static_cast<uint32_t>(rank), intern(whole, texts, index)};
     }
   }
   if (n_malformed > 0 && warn) {
     warn(fmt::format("{} of {} merges are not two texts with a space between, and are ignored", n_malformed,
                      merges.size()));
   }
-}
-
-int32_t BpeEncoder::intern(std::string text) {
-  const int32_t known = index_.find(text);
-  if (known != TextIndex::kAbsent) {
-    return known;
-  }
-  extra_texts_.push_back(std::move(text));
-  return index_.insert(extra_texts_.back(), n_vocab_ + static_cast<int32_t>(extra_texts_.size()) - 1);
 }
 
 size_t BpeEncoder::probe(uint64_t pair) const {

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include "tokenizer/byte_tokens.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/text_index.h"
+#include "tokenizer/text_table.h"
 
 namespace tessera {
 
@@ -24,10 +24,10 @@ struct BpeOptions {
 
 class BpeEncoder {
  public:
-  /// merges: "left right", by rank. index: texts of the n_vocab tokens that text may become; parts and results of
-  /// merges that are no token are added to it under ids from n_vocab on, and it must outlive the encoder. warn: told
-  /// once how many merges are not two texts with a space between.
-  BpeEncoder(std::span<const std::string> merges, int32_t n_vocab, TextIndex& index, const BpeOptions& options,
+  /// merges: "left right", by rank. texts: of the tokens, by id. index: of those that text may become; parts and
+  /// results of merges that are no such token are added to both, and index must outlive the encoder. warn: told once
+  /// how many merges are not two texts with a space between. REQUIRES: texts has room for twice what merges take.
+  BpeEncoder(std::span<const std::string> merges, TextTable& texts, TextIndex& index, const BpeOptions& options,
              const std::function<void(std::string_view)>& warn);
 
   /// Appends the ids of text, whose words end at ends (ascending, the last at text.size()). A byte that no token stands
@@ -45,8 +45,8 @@ class BpeEncoder {
   };
   static constexpr uint64_t kNoPair = ~uint64_t{0};
 
-  void add_rules(std::span<const std::string> merges, const std::function<void(std::string_view)>& warn);
-  int32_t intern(std::string text);
+  void add_rules(std::span<const std::string> merges, TextTable& texts, TextIndex& index,
+                 const std::function<void(std::string_view)>& warn);
   [[nodiscard]] size_t probe(uint64_t pair) const;
   [[nodiscard]] Merge<uint32_t> rule_for(const Symbol& left, const Symbol& right) const;
   void encode_word(std::string_view word, std::vector<Symbol>& symbols, std::string& letters,
@@ -54,9 +54,8 @@ class BpeEncoder {
   [[nodiscard]] bool encode_whole(std::string_view word, std::string& letters, std::vector<int32_t>& ids) const;
 
   int32_t n_vocab_;
-  TextIndex& index_;
+  const TextIndex& index_;
   BpeOptions options_;
-  std::deque<std::string> extra_texts_;    // of the ids from n_vocab on
   std::vector<Rule> rules_;                // open addressing, a power of two, at most half used
   std::array<int32_t, 256> byte_symbols_;  // what a word starts from, with byte letters
   ByteTokens byte_tokens_;                 // the token of a byte, or -1

@@ -51,11 +51,13 @@ TEST(Reference, PreTokenizerFamilies) {
   const auto& texts = rows[1]["texts"];
   size_t n_names = 0;
   const Vocab vocab = pair_vocab("");
-  TextIndex index;
-  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
-    index.insert(vocab.tokens[id], static_cast<int32_t>(id));
+  TextTable tokens;
+  TextIndex index(tokens);
+  for (const std::string& token : vocab.tokens) {
+    tokens.push_back(token);
+    index.insert(static_cast<int32_t>(tokens.size()) - 1);
   }
-  const BpeEncoder pairs(vocab.merges, static_cast<int32_t>(vocab.tokens.size()), index, {}, {});
+  const BpeEncoder pairs(vocab.merges, tokens, index, {}, {});
   for (size_t row = 2; row < rows.size(); ++row) {
     std::set<const PreFamily*> compared;
     for (const json& entry : rows[row]["names"]) {

@@ -1,18 +1,23 @@
 #pragma once
-// From the text of a token to its id: a read-only hash table over strings that somebody else owns.
-// Flat and open-addressed because encoding does little else than look up; built once, then safe for any thread.
+// From the text of a token to its id: a hash table over the texts of a table that somebody else owns.
+// Flat and open-addressed because encoding does little else than look up, and of eight bytes a slot so that more of it
+// stays in the caches; built once, then safe for any thread.
 
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <string_view>
 #include <vector>
+
+#include "tokenizer/text_table.h"
 
 namespace tessera {
 
 class TextIndex {
  public:
   static constexpr int32_t kAbsent = -1;
+
+  /// An index of none of texts so far; texts must outlive it, and may grow.
+  explicit TextIndex(const TextTable& texts) : texts_(&texts) {}
 
   /// Makes room for n texts.
   void reserve(size_t n) {
@@ -25,17 +30,18 @@ class TextIndex {
     }
   }
 
-  /// Adds text → id unless text is known already; returns the id that text has now. text must outlive the index.
-  int32_t insert(std::string_view text, int32_t id) {
+  /// Adds text id of the table unless its like is known already; returns the id that the text has now.
+  int32_t insert(int32_t id) {
     if ((n_entries_ + 1) * 2 > slots_.size()) {
       rehash(slots_.empty() ? 16 : slots_.size() * 2);
     }
+    const std::string_view text = (*texts_)[static_cast<size_t>(id)];
     const uint64_t h = hash(text);
     Slot& slot = slots_[probe(text, h)];
     if (slot.id != kAbsent) {
       return slot.id;
     }
-    slot = {text.data(), static_cast<uint32_t>(text.size()), id, h};
+    slot = {tag(h), id};
     ++n_entries_;
     max_bytes_ = text.size() > max_bytes_ ? text.size() : max_bytes_;
     return id;
@@ -54,11 +60,12 @@ class TextIndex {
 
  private:
   struct Slot {
-    const char* data = nullptr;
-    uint32_t size = 0;
+    uint32_t tag = 0;
     int32_t id = kAbsent;
-    uint64_t hash = 0;
   };
+
+  // What a slot keeps of a hash: the half that does not choose the slot.
+  static uint32_t tag(uint64_t h) { return static_cast<uint32_t>(h >> 32); }
 
   // Eight bytes a step, each mixed by a 64 × 64 → 128 bit product (the folded multiply of wyhash and its kin).
   static uint64_t hash(std::string_view text) {
@@ -85,8 +92,8 @@ class TextIndex {
   [[nodiscard]] size_t probe(std::string_view text, uint64_t h) const {
     const size_t mask = slots_.size() - 1;
     size_t i = h & mask;
-    while (slots_[i].id != kAbsent && !(slots_[i].hash == h && slots_[i].size == text.size() &&
-                                        std::memcmp(slots_[i].data, text.data(), text.size()) == 0)) {
+    while (slots_[i].id != kAbsent &&
+           !(slots_[i].tag == tag(h) && (*texts_)[static_cast<size_t>(slots_[i].id)] == text)) {
       i = (i + 1) & mask;
     }
     return i;
@@ -97,11 +104,13 @@ class TextIndex {
     old.swap(slots_);
     for (const Slot& slot : old) {
       if (slot.id != kAbsent) {
-        slots_[probe({slot.data, slot.size}, slot.hash)] = slot;
+        const std::string_view text = (*texts_)[static_cast<size_t>(slot.id)];
+        slots_[probe(text, hash(text))] = slot;
       }
     }
   }
 
+  const TextTable* texts_;
   std::vector<Slot> slots_;  // a power of two of them, at most half used
   size_t n_entries_ = 0;
   size_t max_bytes_ = 0;

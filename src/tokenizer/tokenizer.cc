@@ -14,6 +14,7 @@
 #include "tokenizer/special_ids.h"
 #include "tokenizer/special_matcher.h"
 #include "tokenizer/spm.h"
+#include "tokenizer/text_table.h"
 #include "tokenizer/tidy.h"
 #include "tokenizer/utf8.h"
 
@@ -24,6 +25,14 @@ using Warn = std::function<void(std::string_view)>;
 
 constexpr size_t kMaxEntries = size_t{1} << 28;  // tokens or merges; keeps every id and sum of them in 32 bits
 
+size_t n_bytes(std::span<const std::string> texts) {
+  size_t n = 0;
+  for (const std::string& text : texts) {
+    n += text.size();
+  }
+  return n;
+}
+
 Status check_sizes(const Vocab& vocab) {
   const size_t n = vocab.tokens.size();
   if (n == 0) {
@@ -32,6 +41,11 @@ Status check_sizes(const Vocab& vocab) {
   if (n > kMaxEntries || vocab.merges.size() > kMaxEntries) {
     return {ErrorCode::kInvalidData, fmt::format("the vocabulary has {} tokens and {} merges; at most {} are possible",
                                                  n, vocab.merges.size(), kMaxEntries)};
+  }
+  const size_t n_text_bytes = n_bytes(vocab.tokens) + 2 * n_bytes(vocab.merges);  // merges: parts and results
+  if (n_text_bytes > TextTable::kMaxBytes) {
+    return {ErrorCode::kInvalidData, fmt::format("the texts of the vocabulary take {} bytes; at most {} are possible",
+                                                 n_text_bytes, TextTable::kMaxBytes)};
   }
   if (!vocab.scores.empty() && vocab.scores.size() != n) {
     return {ErrorCode::kInvalidData,
@@ -54,8 +68,10 @@ std::optional<char> byte_of_text(std::string_view text) {
   return static_cast<char>(std::stoi(std::string(text.substr(3, 2)), nullptr, 16));
 }
 
-// Byte letters back to bytes; what is no byte letter is shown as such, as the reference does.
+// Byte letters back to bytes; what is no byte letter is shown as such, as the reference does, together with the whole
+// text: once for each of them, so only texts of a sane length.
 std::string bytes_of_letters(std::string_view text) {
+  constexpr size_t kMaxShownBytes = 256;
   std::string bytes;
   for (size_t i = 0; i < text.size();) {
     size_t n = 0;
@@ -69,7 +85,7 @@ std::string bytes_of_letters(std::string_view text) {
     for (const char c : character) {
       bytes += fmt::format("{:02x}", static_cast<uint8_t>(c));
     }
-    bytes += fmt::format("{}]", text);
+    bytes += fmt::format("{}]", text.substr(0, kMaxShownBytes));
     i += character.size();
   }
   return bytes;
@@ -85,7 +101,8 @@ std::string lower_ascii(std::string text) {
 }  // namespace
 
 struct Tokenizer::Impl {
-  Vocab vocab;
+  Vocab vocab;      // what is large in it only while the tables are built
+  TextTable texts;  // of the tokens by id; then of what merges need besides
   SpecialIds special;
   bool add_bos = false;
   bool add_eos = false;
@@ -93,22 +110,21 @@ struct Tokenizer::Impl {
   bool tidy = false;
   bool mark_spaces = false;  // llama and gemma4: spaces are U+2581 in token texts
   std::string pre_name;
-  TextIndex words;     // what text may become: all tokens but control ones (single characters excepted)
-  TextIndex specials;  // the others
+  TextIndex words{texts};     // what text may become: all tokens but control ones (single characters excepted)
+  TextIndex specials{texts};  // the others
   std::optional<SpecialMatcher> matcher;
   std::optional<SpmEncoder> spm;
   std::optional<PreTokenizer> pre;
   std::optional<BpeEncoder> bpe;
   std::optional<int32_t> newline;
-  std::string pieces;              // of all tokens in a row
-  std::vector<size_t> piece_ends;  // [n_vocab]
-  std::vector<uint8_t> is_end;     // [n_vocab]
-  bool byte_complete = true;       // gpt2: every byte from 0x80 on has a token
+  TextTable pieces;           // [n_vocab]
+  bool byte_complete = true;  // gpt2: every byte from 0x80 on has a token
   std::array<bool, 256> no_token{};
 
   explicit Impl(Vocab v) : vocab(std::move(v)) {}
 
-  [[nodiscard]] bool in_range(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < vocab.tokens.size(); }
+  [[nodiscard]] size_t n_vocab() const { return special.attributes.size(); }
+  [[nodiscard]] bool in_range(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < n_vocab(); }
   [[nodiscard]] bool has(int32_t id, int attributes) const {
     return in_range(id) && (special.attributes[static_cast<size_t>(id)] & attributes) != 0;
   }
@@ -118,7 +134,7 @@ struct Tokenizer::Impl {
   void build_spm(const Warn& warn);
   Status build_bpe(const Warn& warn);
   void build_matcher();
-  void build_pieces();
+  Status build_pieces();
   void find_newline();
   void warn_missing_bytes(std::vector<uint8_t> missing, const Warn& warn) const;
   [[nodiscard]] std::string piece_of(size_t id) const;
@@ -154,30 +170,32 @@ Status Tokenizer::Impl::build(const Warn& warn) {
     add_bos = add_bos && special.bos;
     add_eos = add_eos && special.eos;
   }
+  vocab.tokens = {};
+  vocab.token_types = {};
+  vocab.merges = {};
+  texts.shrink_to_fit();
   build_matcher();
-  build_pieces();
-  is_end.assign(vocab.tokens.size(), 0);
-  for (const int32_t id : special.end_of_generation) {
-    is_end[static_cast<size_t>(id)] = 1;
-  }
-  std::erase_if(vocab.suppress_tokens,
-                [this](int64_t id) { return id < 0 || static_cast<size_t>(id) >= vocab.tokens.size(); });
+  TRY(build_pieces());
+  std::erase_if(vocab.suppress_tokens, [this](int64_t id) { return id < 0 || static_cast<size_t>(id) >= n_vocab(); });
   find_newline();
   return {};
 }
 
 void Tokenizer::Impl::index_texts(const Warn& warn) {
   const auto n = static_cast<int32_t>(vocab.tokens.size());
+  texts.reserve(vocab.tokens.size(), n_bytes(vocab.tokens));
+  for (const std::string& text : vocab.tokens) {
+    texts.push_back(text);
+  }
   size_t n_empty = 0;
   size_t n_repeated = 0;
   {
-    TextIndex all;
-    all.reserve(vocab.tokens.size());
+    TextIndex all(texts);
+    all.reserve(texts.size());
     for (int32_t id = 0; id < n; ++id) {
-      const std::string& text = vocab.tokens[static_cast<size_t>(id)];
-      if (text.empty()) {
+      if (texts[static_cast<size_t>(id)].empty()) {
         ++n_empty;
-      } else if (all.insert(text, id) != id) {
+      } else if (all.insert(id) != id) {
         ++n_repeated;
       }
     }
@@ -189,10 +207,10 @@ void Tokenizer::Impl::index_texts(const Warn& warn) {
   }
   words.reserve(vocab.tokens.size() + vocab.merges.size() / 8);
   for (int32_t id = 0; id < n; ++id) {
-    const std::string& text = vocab.tokens[static_cast<size_t>(id)];
+    const std::string_view text = texts[static_cast<size_t>(id)];
     if (!text.empty()) {
       const bool one_character = text.size() <= utf8_announced_bytes(text[0]);
-      (has(id, kAttrControl | kAttrUnknown) && !one_character ? specials : words).insert(text, id);
+      (has(id, kAttrControl | kAttrUnknown) && !one_character ? specials : words).insert(id);
     }
   }
 }
@@ -230,8 +248,8 @@ Status Tokenizer::Impl::build_bpe(const Warn& warn) {
   options.byte_letters = !family->mark_spaces;
   options.ignore_merges = family->ignore_merges;
   options.whole_newlines = family->mark_spaces;
-  bpe.emplace(vocab.merges, static_cast<int32_t>(vocab.tokens.size()), words, options, warn);
-  vocab.merges = {};  // the encoder has its own form of them
+  vocab.scores = {};
+  bpe.emplace(vocab.merges, texts, words, options, warn);
   if (!mark_spaces) {
     for (const uint8_t byte : bpe->missing_bytes()) {
       no_token[byte] = true;
@@ -260,9 +278,9 @@ void Tokenizer::Impl::build_matcher() {
   const std::string name = lower_ascii(vocab.model_name);
   const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
   std::vector<SpecialToken> tokens;
-  for (size_t i = 0; i < vocab.tokens.size(); ++i) {
+  for (size_t i = 0; i < n_vocab(); ++i) {
     const auto id = static_cast<int32_t>(i);
-    const std::string& text = vocab.tokens[i];
+    const std::string_view text = texts[i];
     if (!has(id, kAttrControl | kAttrUnknown | kAttrUserDefined)) {
       continue;
     }
@@ -280,27 +298,34 @@ void Tokenizer::Impl::build_matcher() {
 }
 
 std::string Tokenizer::Impl::piece_of(size_t i) const {
-  const std::string& text = vocab.tokens[i];
+  const std::string_view text = texts[i];
   const auto id = static_cast<int32_t>(i);
   if (has(id, kAttrControl | kAttrUnknown | kAttrUserDefined)) {
-    return text;
+    return std::string(text);
   }
   if (has(id, kAttrNormal)) {
     return mark_spaces ? unmark(text) : bytes_of_letters(text);
   }
   if (has(id, kAttrByte) && mark_spaces) {
     const auto byte = byte_of_text(text);
-    return byte ? std::string(1, *byte) : text;
+    return byte ? std::string(1, *byte) : std::string(text);
   }
   return {};
 }
 
-void Tokenizer::Impl::build_pieces() {
-  piece_ends.reserve(vocab.tokens.size());
-  for (size_t i = 0; i < vocab.tokens.size(); ++i) {
-    pieces += piece_of(i);
-    piece_ends.push_back(pieces.size());
+Status Tokenizer::Impl::build_pieces() {
+  pieces.reserve(n_vocab(), texts.n_bytes());
+  for (size_t i = 0; i < n_vocab(); ++i) {
+    const std::string piece = piece_of(i);
+    if (piece.size() > TextTable::kMaxBytes - pieces.n_bytes()) {
+      return {ErrorCode::kInvalidData, fmt::format("the tokens up to {} stand for more than {} bytes; the vocabulary "
+                                                   "is damaged",
+                                                   i, TextTable::kMaxBytes)};
+    }
+    pieces.push_back(piece);
   }
+  pieces.shrink_to_fit();
+  return {};
 }
 
 void Tokenizer::Impl::find_newline() {
@@ -400,16 +425,11 @@ std::vector<int32_t> Tokenizer::encode(std::span<const TextSpan> spans, bool add
 }
 
 std::string_view Tokenizer::piece(int32_t id) const {
-  if (!impl_->in_range(id)) {
-    return {};
-  }
-  const auto i = static_cast<size_t>(id);
-  const size_t begin = i == 0 ? 0 : impl_->piece_ends[i - 1];
-  return std::string_view(impl_->pieces).substr(begin, impl_->piece_ends[i] - begin);
+  return impl_->in_range(id) ? impl_->pieces[static_cast<size_t>(id)] : std::string_view();
 }
 
 std::string_view Tokenizer::text(int32_t id) const {
-  return impl_->in_range(id) ? std::string_view(impl_->vocab.tokens[static_cast<size_t>(id)]) : std::string_view();
+  return impl_->in_range(id) ? impl_->texts[static_cast<size_t>(id)] : std::string_view();
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, DecodeOptions options) const {
@@ -436,7 +456,7 @@ std::optional<int32_t> Tokenizer::find(std::string_view text) const {
 }
 
 int32_t Tokenizer::n_vocab() const {
-  return static_cast<int32_t>(impl_->vocab.tokens.size());
+  return static_cast<int32_t>(impl_->n_vocab());
 }
 
 TokenType Tokenizer::type(int32_t id) const {
@@ -461,7 +481,7 @@ bool Tokenizer::is_user_defined(int32_t id) const {
   return impl_->has(id, kAttrUserDefined);
 }
 bool Tokenizer::is_end_of_generation(int32_t id) const {
-  return impl_->in_range(id) && impl_->is_end[static_cast<size_t>(id)] != 0;
+  return std::ranges::binary_search(impl_->special.end_of_generation, id);
 }
 std::span<const int32_t> Tokenizer::end_of_generation_ids() const {
   return impl_->special.end_of_generation;

@@ -105,6 +105,19 @@ TEST(TokenizerCreate, HostileSpmVocabulary) {
   EXPECT_THAT(tokenizer->encode("xyx"), ElementsAre(0, 0, 0, 0, 0, 0));  // three bytes of U+2581, then one each
 }
 
+// Each character that is no byte letter is shown with the text around it, which must not become its square.
+TEST(TokenizerCreate, LongTextWithoutByteLetters) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) {
+    text += "日";
+  }
+  std::vector<std::string> warnings;
+  const auto tokenizer = make_tokenizer(byte_vocab("gpt-2", {"日", text}), &warnings);
+  EXPECT_EQ(tokenizer->piece(256), "[UNK_BYTE_0xe697a5日]");
+  EXPECT_LT(tokenizer->piece(257).size(), 300U * 20000);
+  EXPECT_EQ(tokenizer->text(257), text);
+}
+
 TEST(TokenizerCreate, OneTokenOfEachModel) {
   for (const char* model : {"llama", "gpt2", "gemma4"}) {
     Vocab vocab;
