@@ -18,6 +18,8 @@ constexpr uint32_t kMaxShards = 65535;  // split.count is a u16
 // hundred times what any model has.
 constexpr uint64_t kFirstHeadBytes = 1 << 20;
 constexpr uint64_t kMaxHeadBytes = 1 << 30;
+// From here on an array has memory of its own. Only those of vocabularies are as long.
+constexpr uint64_t kLargeArrayBytes = 64 << 10;
 
 // What a shard says about its place among the others.
 struct SplitKeys {
@@ -91,7 +93,7 @@ Result<GgufFile::OpenedShard> GgufFile::open_shard(const std::string& path) {
     }
     if (parsed->has_value()) {
       opened.parsed = std::move(**parsed);
-      keep_head_only(opened.shard, opened.parsed);
+      keep_entries(opened.shard, opened.parsed);
       break;
     }
     if (n == kMaxHeadBytes) {
@@ -102,22 +104,44 @@ Result<GgufFile::OpenedShard> GgufFile::open_shard(const std::string& path) {
   return ends.ok() ? Result<OpenedShard>(std::move(opened)) : named(ends);
 }
 
-// Gives back what was read beyond the head: the views move to a copy of the right size.
-void GgufFile::keep_head_only(Shard& shard, ParsedGguf& parsed) {
-  const uint64_t n = parsed.head_bytes;
-  std::unique_ptr<std::byte[]> exact(new (std::nothrow) std::byte[n]);
-  if (exact == nullptr) {
-    return;  // the larger one serves as well
+// Gives back what was read beyond the entries: their keys and values move to a buffer of the right size, large arrays
+// to one each.
+void GgufFile::keep_entries(Shard& shard, ParsedGguf& parsed) {
+  std::vector<std::unique_ptr<std::byte[]>> arrays(parsed.entries.size());
+  uint64_t n_head = 0;
+  bool ok = true;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const MetaValue& entry = parsed.entries[i];
+    const bool large = entry.is_array() && entry.n_bytes >= kLargeArrayBytes;
+    n_head += entry.key.size() + (large ? 0 : entry.n_bytes);
+    if (large) {
+      arrays[i].reset(new (std::nothrow) std::byte[entry.n_bytes]);
+      ok = ok && arrays[i] != nullptr;
+    }
   }
-  std::copy_n(shard.head.get(), n, exact.get());
-  const auto moved = [&](const void* at) {
-    return exact.get() + (static_cast<const std::byte*>(at) - shard.head.get());
+  std::unique_ptr<std::byte[]> head(new (std::nothrow) std::byte[n_head]);
+  if (!ok || head == nullptr) {
+    return;  // the larger buffer serves as well
+  }
+  std::byte* end = head.get();
+  const auto append = [&end](std::span<const std::byte> bytes) {
+    const std::span<const std::byte> moved(end, bytes.size());
+    end = std::ranges::copy(bytes, end).out;
+    return moved;
   };
-  for (MetaValue& entry : parsed.entries) {
-    entry.key = {reinterpret_cast<const char*>(moved(entry.key.data())), entry.key.size()};
-    entry.bytes = {moved(entry.bytes.data()), entry.bytes.size()};
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    MetaValue& entry = parsed.entries[i];
+    const auto key = append(std::as_bytes(std::span(entry.key)));
+    entry.key = {reinterpret_cast<const char*>(key.data()), key.size()};
+    if (arrays[i] != nullptr) {
+      std::ranges::copy(entry.bytes, arrays[i].get());
+      entry.bytes = {arrays[i].get(), entry.bytes.size()};
+    } else {
+      entry.bytes = append(entry.bytes);
+    }
   }
-  shard.head = std::move(exact);
+  shard.head = std::move(head);
+  shard.arrays = std::move(arrays);
 }
 
 Status GgufFile::check_ends(const Shard& shard, std::span<const uint64_t> ends) {
@@ -217,6 +241,8 @@ Status GgufFile::add_shards(uint32_t count, uint32_t no) {
       info.shard = i;
       tensors_.push_back(std::move(info));
     }
+    shard->shard.head.reset();
+    shard->shard.arrays.clear();
     shards_.push_back(std::move(shard->shard));
   }
   ASSIGN_OR_RETURN(const uint64_t n_tensors, metadata_.get_u64("split.tensors.count"));
@@ -236,6 +262,26 @@ Status GgufFile::index_tensors() {
             fmt::format("the tensor {} occurs in two of the split files", quoted(name_of(*twice)))};
   }
   return {};
+}
+
+void GgufFile::forget_arrays(std::string_view prefix) {
+  std::vector<MetaValue> entries(metadata_.entries().begin(), metadata_.entries().end());
+  std::vector<std::unique_ptr<std::byte[]>>& arrays = shards_.front().arrays;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i] != nullptr && entries[i].key.starts_with(prefix)) {
+      arrays[i].reset();
+      entries[i].bytes = {};
+    }
+  }
+  metadata_ = Metadata(std::move(entries));
+}
+
+Result<std::vector<std::byte>> GgufFile::read_value(const MetaValue& value) const {
+  const Shard& first = shards_.front();
+  TRY(first.file.check_unchanged());
+  std::vector<std::byte> bytes(value.n_bytes);
+  TRY(first.read_at(value.file_offset, bytes));
+  return bytes;
 }
 
 const TensorInfo* GgufFile::find(std::string_view name) const {

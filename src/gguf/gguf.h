@@ -2,11 +2,11 @@
 // A GGUF model file (version 2 or 3, little-endian), possibly split into several, open for reading.
 //
 // open() checks everything once: counts, lengths, types, names, alignment, and that each tensor's bytes lie inside the
-// file. What stands before the tensors is kept in memory; metadata are views into it, valid as long as the GgufFile
-// (moving it keeps them valid). Tensors stay in the file and are read where they are wanted: a file that is cut short
-// or lost meanwhile makes read() fail, never the process. Work and memory are linear in the file's size whatever its
-// counts claim; nothing is allocated beyond twice what stands before the tensors + 64 MiB. Immutable, callable from any
-// thread.
+// file. Metadata are kept in memory and are views, valid as long as the GgufFile (moving it keeps them valid); the
+// large arrays of a vocabulary can be forgotten once they have been used. Tensors stay in the file and are read where
+// they are wanted: a file that is cut short or lost meanwhile makes read() fail, never the process. Work and memory are
+// linear in the file's size whatever its counts claim; nothing is allocated beyond twice what stands before the tensors
+// + 64 MiB. But for forget_arrays(), immutable and callable from any thread.
 //
 // Format: the GGUF specification and docs/gguf-facts.md 1.1–1.3. A failure is one sentence that names the file and the
 // key or tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version,
@@ -57,6 +57,12 @@ class GgufFile {
   [[nodiscard]] uint32_t version() const { return version_; }
   /// The first file's metadata; that of the other files is checked and dropped.
   [[nodiscard]] const Metadata& metadata() const { return metadata_; }
+  /// Gives back the memory of the large arrays (from 64 KiB on) whose keys begin with prefix: their entries stay, but
+  /// without bytes. Pointers to entries, and views into those arrays, end. Forgets nothing of open_memory().
+  void forget_arrays(std::string_view prefix);
+  /// The bytes of a value of metadata(), read from the file, forgotten or not. Somebody may have written to the file:
+  /// they are not checked again. Errors: kIo.
+  [[nodiscard]] Result<std::vector<std::byte>> read_value(const MetaValue& value) const;
   /// All tensors, in the order of the files.
   [[nodiscard]] std::span<const TensorInfo> tensors() const { return tensors_; }
   /// The tensor, or null.
@@ -78,9 +84,10 @@ class GgufFile {
  private:
   // One file.
   struct Shard {
-    InputFile file;                     // none for open_memory
-    std::unique_ptr<std::byte[]> head;  // what precedes the tensors; none for open_memory
-    std::span<const std::byte> memory;  // the whole file, of open_memory
+    InputFile file;                                    // none for open_memory
+    std::unique_ptr<std::byte[]> head;                 // keys and values; none for open_memory
+    std::vector<std::unique_ptr<std::byte[]>> arrays;  // by entry: the bytes of a large array, which are not in head
+    std::span<const std::byte> memory;                 // the whole file, of open_memory
     [[nodiscard]] uint64_t size() const { return memory.empty() ? file.size() : memory.size(); }
     Status read_at(uint64_t offset, std::span<std::byte> out) const;
   };
@@ -88,7 +95,7 @@ class GgufFile {
 
   GgufFile() = default;
   static Result<OpenedShard> open_shard(const std::string& path);
-  static void keep_head_only(Shard& shard, ParsedGguf& parsed);
+  static void keep_entries(Shard& shard, ParsedGguf& parsed);
   static Status check_ends(const Shard& shard, std::span<const uint64_t> ends);
   Status take_first(OpenedShard shard);
   Status add_shards(uint32_t count, uint32_t no);

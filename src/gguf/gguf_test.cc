@@ -21,7 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
+using testing::SizeIs;
 
 std::vector<std::byte> bytes_of(const GgufFile& file, const TensorInfo& tensor) {
   std::vector<std::byte> bytes(tensor.n_bytes);
@@ -105,6 +107,55 @@ TEST_F(GgufFileTest, EveryTinyModelIsRead) {
     EXPECT_TRUE(file->check_unchanged().ok());
   }
   EXPECT_GE(n_files, 20);
+}
+
+TEST_F(GgufFileTest, LargeArraysCanBeForgotten) {
+  GgufWriter writer = five_tensors();
+  writer.set_u32("a.before", 7);
+  writer.set_string_array("a.texts", std::vector<std::string>(10000, "text"));
+  writer.set_string("a.between", std::string(100000, 'x'));
+  writer.set_f32_array("b.numbers", std::vector<float>(20000, 0.5F));
+  writer.set_u32_array("a.few", std::vector<uint32_t>{1, 2, 3});
+  const std::string whole = path("whole.gguf");
+  ASSERT_TRUE(writer.write(whole).ok());
+  auto file = GgufFile::open(whole);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const std::string_view between = file->metadata().get_string("a.between").value();
+  const std::vector<std::string_view> texts = file->metadata().get_string_array("a.texts").value();
+  EXPECT_THAT(texts, AllOf(SizeIs(10000), Each("text")));
+
+  file->forget_arrays("a.");
+  const MetaValue* forgotten = file->metadata().find("a.texts");
+  EXPECT_TRUE(forgotten->is_forgotten() && forgotten->bytes.empty());
+  EXPECT_EQ(forgotten->type_text(), "array of 10000 string");
+  EXPECT_EQ(file->metadata().get_string_array("a.texts").status().code(), ErrorCode::kInternal);
+  // Everything else is still there, views too.
+  EXPECT_EQ(between, std::string(100000, 'x'));
+  EXPECT_EQ(file->metadata().get_string("a.between").value().data(), between.data());
+  EXPECT_EQ(file->metadata().get_u32("a.before").value(), 7U);
+  EXPECT_EQ(file->metadata().get_u32_array("a.few").value(), (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(file->metadata().get_f32_array("b.numbers").value(), std::vector<float>(20000, 0.5F));
+  expect_five_tensors(*file);
+  // What was forgotten can be read.
+  auto bytes = file->read_value(*forgotten);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().message();
+  MetaValue again = *forgotten;
+  again.bytes = *bytes;
+  EXPECT_EQ(Metadata({again}).get_string_array("a.texts").value(), std::vector<std::string_view>(10000, "text"));
+  const MetaValue* few = file->metadata().find("a.few");
+  bytes = file->read_value(*few);
+  EXPECT_TRUE(bytes.ok() && std::ranges::equal(*bytes, few->bytes));
+  fs::resize_file(whole, 1000);
+  EXPECT_EQ(file->read_value(*forgotten).status().code(), ErrorCode::kIo);
+
+  // Bytes in memory are the caller's.
+  const std::vector<std::byte> memory = writer.to_bytes();
+  auto in_memory = GgufFile::open_memory(memory);
+  ASSERT_TRUE(in_memory.ok());
+  in_memory->forget_arrays("");
+  EXPECT_EQ(in_memory->metadata().get_string_array("a.texts").value().size(), 10000U);
+  const MetaValue* lent = in_memory->metadata().find("a.few");
+  EXPECT_TRUE(std::ranges::equal(in_memory->read_value(*lent).value(), lent->bytes));
 }
 
 uint64_t fnv1a64(std::span<const std::byte> bytes) {

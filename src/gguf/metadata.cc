@@ -143,9 +143,16 @@ Result<T> get_scalar(const Metadata& metadata, std::string_view key, T fallback)
   return metadata.has(key) ? get_scalar<T>(metadata, key) : Result<T>(fallback);
 }
 
+Status check_in_memory(const MetaValue& value) {
+  return value.is_forgotten()
+             ? Status(ErrorCode::kInternal, fmt::format("the array of key {} was forgotten", quoted(value.key)))
+             : Status();
+}
+
 // Elements of an array of numbers; bools are stored as bytes.
 template <typename T, typename Stored>
 Result<std::vector<Stored>> elements(const MetaValue& value) {
+  TRY(check_in_memory(value));
   std::vector<Stored> out;
   out.reserve(value.count);
   for (uint64_t i = 0; i < value.count; ++i) {
@@ -289,6 +296,7 @@ Result<std::vector<std::string_view>> Metadata::get_string_array(std::string_vie
   if (!value->is_array() || value->elem_type != MetaType::kString) {
     return wrong_type(*value, "an array of string");
   }
+  TRY(check_in_memory(*value));
   std::vector<std::string_view> out;
   out.reserve(value->count);
   uint64_t offset = 0;

@@ -8,7 +8,7 @@
 // Getters come in pairs: `get_x(key)` fails with kNotFound when the key is missing, `get_x(key, fallback)` returns the
 // fallback then. Both fail with kInvalidData, naming key, wanted and found type, when the value is of another kind:
 // integer getters take any integer type whose value is in range, float getters any float or integer, bool getters a
-// bool or an integer 0 or 1.
+// bool or an integer 0 or 1. To ask for an array that was forgotten is a mistake of ours: kInternal.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +48,12 @@ struct MetaValue {
   MetaType elem_type = MetaType::kU8;  // type of the elements of an array, else `type`
   uint64_t count = 1;                  // number of elements, 1 for a scalar
   std::span<const std::byte> bytes;    // the elements as they lie in the file; a string in it has a u64 length first
+  uint64_t file_offset = 0;            // where they begin in the file
+  uint64_t n_bytes = 0;                // what they take there
 
   [[nodiscard]] bool is_array() const { return type == MetaType::kArray; }
+  /// Whether bytes are no longer in memory: see GgufFile::forget_arrays().
+  [[nodiscard]] bool is_forgotten() const { return bytes.size() < n_bytes; }
   /// For people: "u32", "array of 5 string".
   [[nodiscard]] std::string type_text() const;
 };

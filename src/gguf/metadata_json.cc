@@ -12,11 +12,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The T at the front of bytes. What is missing counts as 0: the file may have been written to since it was checked.
 template <typename T>
 T take(std::span<const std::byte>& bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes = bytes.subspan(sizeof value);
+  T value{};
+  const size_t n = std::min(sizeof value, bytes.size());
+  std::memcpy(&value, bytes.data(), n);
+  bytes = bytes.subspan(n);
   return value;
 }
 
@@ -28,7 +30,7 @@ double shortest(float value) {
   return number;
 }
 
-// The value at the front of bytes, which the reader has checked.
+// The value at the front of bytes.
 Json take_value(MetaType type, std::span<const std::byte>& bytes) {
   switch (type) {
     case MetaType::kU8: return take<uint8_t>(bytes);
@@ -43,7 +45,8 @@ Json take_value(MetaType type, std::span<const std::byte>& bytes) {
     case MetaType::kI64: return take<int64_t>(bytes);
     case MetaType::kF64: return take<double>(bytes);
     case MetaType::kString: {
-      const auto length = static_cast<size_t>(take<uint64_t>(bytes));
+      const uint64_t claimed = take<uint64_t>(bytes);
+      const auto length = static_cast<size_t>(std::min<uint64_t>(claimed, bytes.size()));
       std::string text(reinterpret_cast<const char*>(bytes.data()), length);
       bytes = bytes.subspan(length);
       return text;

@@ -51,5 +51,20 @@ TEST(MetadataJson, EveryKindOfValue) {
   EXPECT_EQ(json("none"), "[]");
 }
 
+// The bytes may be read again from a file that somebody has written to meanwhile.
+TEST(MetadataJson, BytesThatAreNotWhatTheyWere) {
+  MetaValue value;
+  value.type = MetaType::kArray;
+  value.elem_type = MetaType::kString;
+  value.count = 3;
+  const char text[] = "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x41";
+  value.bytes = std::as_bytes(std::span(text, 9));
+  EXPECT_EQ(metadata_json(value), R"(["A"])");
+  value.bytes = value.bytes.last(3);
+  EXPECT_EQ(metadata_json(value), R"([""])");
+  value.elem_type = MetaType::kU32;
+  EXPECT_EQ(metadata_json(value), "[4325375]");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -218,6 +218,8 @@ Status Parser::read_entry(uint64_t index) {
   }
   entry.type = entry.elem_type = static_cast<MetaType>(*type);
   TRY(read_value(entry));
+  entry.file_offset = static_cast<uint64_t>(entry.bytes.data() - head_.data());
+  entry.n_bytes = entry.bytes.size();
   out_.entries.push_back(entry);
   return {};
 }
@@ -418,7 +420,6 @@ Status Parser::place_tensors() {
     info.file_offset = *begin;
     expected = *next;
   }
-  out_.head_bytes = in_.offset();
   const TensorInfo* last = out_.tensors.empty() ? nullptr : &out_.tensors.back();
   out_.ends = {last == nullptr ? in_.offset() : last->file_offset + last->n_bytes, *checked_add(*data_begin, expected)};
   return {};

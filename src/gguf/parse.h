@@ -28,7 +28,6 @@ struct ParsedGguf {
   uint32_t version = 0;
   std::vector<MetaValue> entries;   // file order, keys distinct
   std::vector<TensorInfo> tensors;  // file order, names distinct, shard = 0
-  uint64_t head_bytes = 0;          // of the file's beginning, to which the entries' views belong
   std::array<uint64_t, 2> ends{};   // where the last tensor ends, without and with its padding
 };
 

@@ -122,6 +122,7 @@ void GgufWriter::set_raw(const MetaValue& value) {
 void GgufWriter::copy_metadata(const Metadata& metadata) {
   for (const MetaValue& value : metadata.entries()) {
     if (value.key != "general.alignment" && !value.key.starts_with("split.")) {
+      CHECK(!value.is_forgotten());
       set_raw(value);
     }
   }
