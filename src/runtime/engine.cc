@@ -68,6 +68,7 @@ class ModelLoader {
       TRY(load_weights(*model_, options_.n_threads > 0 ? options_.n_threads : model_->devices[0].info().n_threads,
                        progress_));
       ASSIGN_OR_RETURN(model_->loop, LoopThread::start());
+      malloc_trim(0);  // what loading took
     }
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     model_->summary.load_ms = taken.count();

@@ -170,9 +170,10 @@ Status Tokenizer::Impl::build(const Warn& warn) {
     add_bos = add_bos && special.bos;
     add_eos = add_eos && special.eos;
   }
-  vocab.tokens = {};
-  vocab.token_types = {};
-  vocab.merges = {};
+  // Not = {}, which keeps their memory.
+  vocab.tokens = std::vector<std::string>();
+  vocab.token_types = std::vector<TokenType>();
+  vocab.merges = std::vector<std::string>();
   texts.shrink_to_fit();
   build_matcher();
   TRY(build_pieces());
@@ -248,7 +249,7 @@ Status Tokenizer::Impl::build_bpe(const Warn& warn) {
   options.byte_letters = !family->mark_spaces;
   options.ignore_merges = family->ignore_merges;
   options.whole_newlines = family->mark_spaces;
-  vocab.scores = {};
+  vocab.scores = std::vector<float>();
   bpe.emplace(vocab.merges, texts, words, options, warn);
   if (!mark_spaces) {
     for (const uint8_t byte : bpe->missing_bytes()) {
