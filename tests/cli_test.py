@@ -319,7 +319,7 @@ class Run(CliTest):
         done = run("run", "-m", LLAMA, "-p", "hello", *self.GREEDY)
         message = done.stderr.decode()
         for pattern in (r"loaded .*tiny-llama\.gguf \(llama", r"prompt +3 tokens", r"generation +\d+ tokens", "ended by: ",
-                        r"device +weights MiB +KV MiB +scratch MiB", r"cpu:0 +"):
+                        r"device +weights MiB +KV MiB +state MiB +scratch MiB", r"cpu:0 +"):
             self.assertRegex(message, pattern)
 
     def test_prompt_from_file_and_pipe(self):
