@@ -86,6 +86,9 @@ TSR_API tsr_status tsr_list_devices(tsr_device_info** devices, size_t struct_siz
 
 /* ---- Contexts' options (models plan with them) ------------------------------------------------------------------- */
 
+/* In place of a number of snapshots: keep none. */
+#define TSR_NO_SNAPSHOTS (-1)
+
 typedef struct tsr_context_options {
   size_t size;
   int64_t n_ctx;            /* positions one sequence may have; 0: as many as the model was trained on */
@@ -94,6 +97,8 @@ typedef struct tsr_context_options {
   int32_t n_seq_max;        /* sequences; default 1 */
   const char* cache_type_k; /* of the KV cache: "f32", "f16" (NULL means that), "bf16", "q8_0", "q4_0" */
   const char* cache_type_v;
+  int32_t n_snapshots;     /* of recurrent state, over all sequences, at most; 0: 32, TSR_NO_SNAPSHOTS: none */
+  uint64_t snapshot_bytes; /* of host memory that all of them take, at most; 0: 2 GiB */
 } tsr_context_options;
 
 /* Writes the defaults. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
@@ -135,7 +140,17 @@ typedef struct tsr_model_options {
   void* progress_user;
   tsr_log_fn log; /* may be NULL; nothing is ever printed */
   void* log_user;
-  tsr_log_level log_least; /* messages below it are not made; default TSR_LOG_INFO */
+  tsr_log_level log_least;            /* messages below it are not made; default TSR_LOG_INFO */
+  const char* const* override_tensor; /* [n_override_tensor] "REGEX=DEVICE": home of tiles with tensors so named,
+                                         whatever the split; the first that finds a tensor decides */
+  size_t n_override_tensor;
+  int64_t n_cpu_moe;     /* layers, from the first, whose experts live on the last CPU device; 0: none */
+  int64_t expert_slots;  /* experts that live elsewhere by the two above are copied, as a batch draws them, into so many
+                            slots of the device that the split gave them; 0: computed where they live. At most 1024 */
+  const char* cpu_mask;  /* CPUs for the threads, hexadecimal; NULL: any. With cpu_range: CPUs of either */
+  const char* cpu_range; /* "LO-HI" */
+  const char* numa;      /* "none" (NULL means that), "distribute", "isolate", "numactl" */
+  bool cpu_strict;       /* each thread on one CPU of its own */
 } tsr_model_options;
 
 /* Writes the defaults. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
@@ -380,8 +395,20 @@ TSR_API tsr_status tsr_context_logits(tsr_context* context, int64_t row, const f
 /* Tokens that a sequence holds. */
 TSR_API tsr_status tsr_context_length(tsr_context* context, int32_t seq, int64_t* length);
 /* Forgets positions >= new_length; 0 removes the sequence's content. Errors: TSR_INVALID_ARGUMENT (longer than now);
- * TSR_UNSUPPORTED where a sliding window has let go of what the new end would need (0 always works). */
+ * TSR_UNSUPPORTED where a sliding window has let go of what the new end would need, or where the model has recurrent
+ * state and there is no snapshot of it at new_length (0 and the present length always work). */
 TSR_API tsr_status tsr_context_truncate(tsr_context* context, int32_t seq, int64_t new_length);
+/* Goes back as far as it takes: forgets positions behind the largest length <= wanted that tsr_context_truncate() would
+ * accept, and says it. With recurrent state that is the position of a snapshot, else `wanted` itself (the present
+ * length where it is less); 0 where nothing of it is left. Errors: TSR_INVALID_ARGUMENT (no such sequence, wanted below
+ * 0). */
+TSR_API tsr_status tsr_context_rewind(tsr_context* context, int32_t seq, int64_t wanted, int64_t* length);
+/* Keeps a snapshot of the sequence's recurrent state at its present length, to which it can go back then. Where all
+ * places are taken, the one used least recently goes. Does nothing where no snapshots are kept. Errors:
+ * TSR_INVALID_ARGUMENT; TSR_OUT_OF_MEMORY (on the host): there is none, the sequence is as it was. */
+TSR_API tsr_status tsr_context_snapshot(tsr_context* context, int32_t seq);
+/* Whether the model has recurrent state and the context room for a snapshot of it. */
+TSR_API tsr_status tsr_context_keeps_snapshots(tsr_context* context, bool* keeps);
 /* Makes `to` a copy of the first `length` positions of `from`; whole pages of the cache are shared, not copied. Errors:
  * as tsr_context_truncate(); TSR_INVALID_ARGUMENT when both are the same. */
 TSR_API tsr_status tsr_context_fork(tsr_context* context, int32_t from, int32_t to, int64_t length);

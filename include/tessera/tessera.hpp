@@ -110,16 +110,21 @@ struct ModelOptions {
   std::function<bool(double fraction)> progress;
   std::function<void(tsr_log_level level, std::string_view message)> log;
   tsr_log_level log_least = TSR_LOG_INFO;
+  std::vector<std::string> override_tensor;
+  int64_t n_cpu_moe = 0;
+  int64_t expert_slots = 0;
+  std::string cpu_mask;
+  std::string cpu_range;
+  std::string numa;
+  bool cpu_strict = false;
 };
 
 class Model {
  public:
   explicit Model(const std::string& path, const ModelOptions& options = {}) {
     Callbacks callbacks{options, nullptr};
-    std::vector<const char*> names;
-    for (const std::string& name : options.devices) {
-      names.push_back(name.c_str());
-    }
+    const std::vector<const char*> names = as_c(options.devices);
+    const std::vector<const char*> overrides = as_c(options.override_tensor);
     tsr_model_options given;
     check(tsr_model_options_init(&given, sizeof given));
     given.devices = names.data();
@@ -140,6 +145,14 @@ class Model {
     given.log = options.log ? Callbacks::log : nullptr;
     given.log_user = &callbacks;
     given.log_least = options.log_least;
+    given.override_tensor = overrides.data();
+    given.n_override_tensor = overrides.size();
+    given.n_cpu_moe = options.n_cpu_moe;
+    given.expert_slots = options.expert_slots;
+    given.cpu_mask = text_or_null(options.cpu_mask);
+    given.cpu_range = text_or_null(options.cpu_range);
+    given.numa = text_or_null(options.numa);
+    given.cpu_strict = options.cpu_strict;
     tsr_model* model = nullptr;
     const tsr_status status = tsr_model_load(path.c_str(), &given, &model);
     handle_.reset(model);
@@ -265,6 +278,14 @@ class Model {
       }
     }
   };
+
+  static std::vector<const char*> as_c(const std::vector<std::string>& texts) {
+    std::vector<const char*> given;
+    for (const std::string& text : texts) {
+      given.push_back(text.c_str());
+    }
+    return given;
+  }
 
   static const char* text_or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
@@ -476,6 +497,18 @@ class Context {
   }
 
   void truncate(int32_t seq, int64_t new_length) { check(tsr_context_truncate(get(), seq, new_length)); }
+  /// Goes back to the largest length <= wanted that can be had, and returns it.
+  int64_t rewind(int32_t seq, int64_t wanted) {
+    int64_t length = 0;
+    check(tsr_context_rewind(get(), seq, wanted, &length));
+    return length;
+  }
+  void snapshot(int32_t seq = 0) { check(tsr_context_snapshot(get(), seq)); }
+  bool keeps_snapshots() const {
+    bool keeps = false;
+    check(tsr_context_keeps_snapshots(get(), &keeps));
+    return keeps;
+  }
   void fork(int32_t from, int32_t to, int64_t length) { check(tsr_context_fork(get(), from, to, length)); }
   void clear() { check(tsr_context_clear(get())); }
 

@@ -78,11 +78,11 @@ Result<std::string_view> text_argument(const char* text, size_t n_bytes, const c
   return std::string_view(text, n_bytes);
 }
 
-Status check_struct_size(size_t size, size_t known, const char* what) {
-  if (size < known || size > kStructBytesMax) {
+Status check_struct_size(size_t size, size_t least, const char* what) {
+  if (size < least || size > kStructBytesMax) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("{} has a size of {} bytes, not {}; begin with its _init function, and give sizeof", what, size,
-                        known)};
+            fmt::format("{} has a size of {} bytes, not {} or more; begin with its _init function, and give sizeof",
+                        what, size, least)};
   }
   return {};
 }

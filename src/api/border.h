@@ -81,32 +81,41 @@ inline std::string option_or(const char* option, const char* fallback) {
   return option != nullptr ? option : fallback;
 }
 
-/// Checks the size of a caller's struct against `known`, that of the library. Errors: kInvalidArgument.
-Status check_struct_size(size_t size, size_t known, const char* what);
+/// Bytes of a caller's struct as the first version had it: none is smaller.
+template <typename T>
+inline constexpr size_t kFirstBytes = sizeof(T);
+template <>
+inline constexpr size_t kFirstBytes<tsr_context_options> = offsetof(tsr_context_options, n_snapshots);
+template <>
+inline constexpr size_t kFirstBytes<tsr_model_options> = offsetof(tsr_model_options, override_tensor);
+
+/// Checks the size of a caller's struct against the least that there was. Errors: kInvalidArgument.
+Status check_struct_size(size_t size, size_t least, const char* what);
 
 /// Whether bytes that the library does not know are zero. Errors: kUnsupported.
 Status check_unknown_members(const void* given, size_t size, size_t known, const char* what);
 
-/// Writes the defaults into a caller's struct of struct_size bytes, zeros behind what is known.
+/// Writes as many of the defaults as a caller's struct of struct_size bytes takes, zeros behind what is known.
 template <typename T>
 Status init_struct(T* target, size_t struct_size, T defaults, const char* what) {
   static_assert(std::is_trivially_copyable_v<T>);
   TRY(need(target, what));
-  TRY(check_struct_size(struct_size, sizeof(T), what));
+  TRY(check_struct_size(struct_size, kFirstBytes<T>, what));
   std::memset(static_cast<void*>(target), 0, struct_size);
   defaults.size = struct_size;
-  std::memcpy(target, &defaults, sizeof(T));
+  std::memcpy(static_cast<void*>(target), &defaults, std::min(struct_size, sizeof(T)));
   return {};
 }
 
-/// The members of a caller's struct that the library knows.
+/// The members of a caller's struct that the library knows; those that an earlier version's lacks are 0.
 template <typename T>
 Result<T> read_struct(const T* given, const char* what) {
   TRY(need(given, what));
-  TRY(check_struct_size(given->size, sizeof(T), what));
-  TRY(check_unknown_members(given, given->size, sizeof(T), what));
-  T known;
-  std::memcpy(&known, given, sizeof(T));
+  TRY(check_struct_size(given->size, kFirstBytes<T>, what));
+  const size_t n_common = std::min(given->size, sizeof(T));
+  TRY(check_unknown_members(given, given->size, n_common, what));
+  T known = {};
+  std::memcpy(&known, given, n_common);
   return known;
 }
 

@@ -1,5 +1,6 @@
 // tessera.h: contexts.
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "api/handles.h"
@@ -65,6 +66,16 @@ Result<ContextOptions> context_options(const tsr_context_options* given) {
   options.n_batch = known.n_batch;
   options.n_ubatch = known.n_ubatch;
   options.n_seq_max = known.n_seq_max;
+  if (known.n_snapshots < TSR_NO_SNAPSHOTS) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("n_snapshots is {}; TSR_NO_SNAPSHOTS keeps none", known.n_snapshots));
+  }
+  if (known.n_snapshots != 0) {
+    options.n_snapshots = std::max(known.n_snapshots, 0);
+  }
+  if (known.snapshot_bytes != 0) {
+    options.snapshot_bytes = known.snapshot_bytes;
+  }
   ASSIGN_OR_RETURN(options.k_type, cache_type(known.cache_type_k, "cache_type_k"));
   ASSIGN_OR_RETURN(options.v_type, cache_type(known.cache_type_v, "cache_type_v"));
   return options;
@@ -161,6 +172,30 @@ tsr_status tsr_context_length(tsr_context* context, int32_t seq, int64_t* length
 
 tsr_status tsr_context_truncate(tsr_context* context, int32_t seq, int64_t new_length) {
   return on_context(context, [&](Context& c) { return c.truncate(seq, new_length); });
+}
+
+tsr_status tsr_context_rewind(tsr_context* context, int32_t seq, int64_t wanted, int64_t* length) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(length, "length"));
+    TRY(check_seq(c, seq));
+    ASSIGN_OR_RETURN(*length, c.rewind(seq, wanted));
+    return {};
+  });
+}
+
+tsr_status tsr_context_snapshot(tsr_context* context, int32_t seq) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(check_seq(c, seq));
+    return c.snapshot(seq);
+  });
+}
+
+tsr_status tsr_context_keeps_snapshots(tsr_context* context, bool* keeps) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(keeps, "keeps"));
+    *keeps = c.keeps_snapshots();
+    return {};
+  });
 }
 
 tsr_status tsr_context_fork(tsr_context* context, int32_t from, int32_t to, int64_t length) {

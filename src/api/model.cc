@@ -12,19 +12,45 @@ namespace {
 // What a plan of NULL counts besides weights: as good as nothing.
 constexpr ContextOptions kSmallestContext = {.n_ctx = 1, .n_batch = 1, .n_ubatch = 1};
 
+// As the program's flag.
+constexpr int64_t kExpertSlotsMax = 1024;
+
 tsr_model_options default_model_options() {
   tsr_model_options options = {};
   options.log_least = TSR_LOG_INFO;
   return options;
 }
 
+Result<std::vector<std::string>> texts_of(const char* const* given, size_t n, const char* field) {
+  ASSIGN_OR_RETURN(const auto elements, array_argument(given, n, field));
+  std::vector<std::string> texts;
+  for (const char* element : elements) {
+    if (element == nullptr) {
+      return Status(ErrorCode::kInvalidArgument, fmt::format("an element of {} is NULL", field));
+    }
+    texts.emplace_back(element);
+  }
+  return texts;
+}
+
+Status read_home_options(const tsr_model_options& given, ModelOptions& options) {
+  if (given.n_cpu_moe < 0) {
+    return {ErrorCode::kInvalidArgument, fmt::format("n_cpu_moe is {}; it counts layers", given.n_cpu_moe)};
+  }
+  if (given.expert_slots < 0 || given.expert_slots > kExpertSlotsMax) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("expert_slots is {}; possible are 0 to {}", given.expert_slots, kExpertSlotsMax)};
+  }
+  ASSIGN_OR_RETURN(options.override_tensor,
+                   texts_of(given.override_tensor, given.n_override_tensor, "override_tensor"));
+  options.n_cpu_moe = given.n_cpu_moe;
+  options.n_expert_slots = given.expert_slots;
+  return {};
+}
+
 Result<ModelOptions> model_options(const tsr_model_options& given) {
   ModelOptions options;
-  ASSIGN_OR_RETURN(const auto devices, array_argument(given.devices, given.n_devices, "devices"));
-  for (const char* device : devices) {
-    TRY(need(device, "an element of devices"));
-    options.devices.emplace_back(device);
-  }
+  ASSIGN_OR_RETURN(options.devices, texts_of(given.devices, given.n_devices, "devices"));
   ASSIGN_OR_RETURN(const auto budgets, array_argument(given.device_memory, given.n_device_memory, "device_memory"));
   options.device_memory.assign(budgets.begin(), budgets.end());
   ASSIGN_OR_RETURN(const auto shares, array_argument(given.tensor_split, given.n_tensor_split, "tensor_split"));
@@ -32,6 +58,11 @@ Result<ModelOptions> model_options(const tsr_model_options& given) {
   options.split_mode = option_or(given.split_mode, options.split_mode.c_str());
   options.kernels = option_or(given.kernels, options.kernels.c_str());
   options.cpu_isa = option_or(given.cpu_isa, options.cpu_isa.c_str());
+  TRY(read_home_options(given, options));
+  options.cpu_mask = option_or(given.cpu_mask, "");
+  options.cpu_range = option_or(given.cpu_range, "");
+  options.cpu_strict = given.cpu_strict;
+  options.numa = option_or(given.numa, options.numa.c_str());
   options.n_cuts = given.n_cuts;
   options.n_threads = given.n_threads;
   options.vocab_only = given.vocab_only;

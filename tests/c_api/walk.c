@@ -11,6 +11,7 @@
 int n_checks = 0, n_failed = 0;
 
 char llama_path[4096], gemma_path[4096];
+static char hybrid_path[4096], experts_path[4096];
 
 tsr_model* load_model(const char* path) {
   tsr_model* model = NULL;
@@ -337,7 +338,7 @@ static void walk_lifetimes(void) {
 }
 
 int main(int argc, char** argv) {
-  tsr_model *model, *gemma;
+  tsr_model *model, *gemma, *hybrid;
   tsr_context* context;
   if (argc != 2) {
     fprintf(stderr, "usage: %s DATA_FOLDER\n", argv[0]);
@@ -345,6 +346,8 @@ int main(int argc, char** argv) {
   }
   snprintf(llama_path, sizeof llama_path, "%s/tiny/tiny-llama.gguf", argv[1]);
   snprintf(gemma_path, sizeof gemma_path, "%s/tiny/tiny-gemma3.gguf", argv[1]);
+  snprintf(hybrid_path, sizeof hybrid_path, "%s/tiny/tiny-qwen35.gguf", argv[1]);
+  snprintf(experts_path, sizeof experts_path, "%s/tiny/tiny-qwen3moe.gguf", argv[1]);
   walk_errors();
   walk_machine();
   walk_option_structs();
@@ -366,11 +369,16 @@ int main(int argc, char** argv) {
   walk_sampler_options(model);
   gemma = load_model(gemma_path);
   walk_states(context, gemma);
+  walk_rewind(context);
   tsr_context_free(context);
   tsr_model_free(model);
   walk_begin_token(gemma);
   walk_window(gemma);
   tsr_model_free(gemma);
+  hybrid = load_model(hybrid_path);
+  walk_hybrid(hybrid);
+  tsr_model_free(hybrid);
+  walk_experts(experts_path);
   walk_lifetimes();
   printf("%d checks, %d failed\n", n_checks, n_failed);
   return n_failed == 0 ? 0 : 1;

@@ -36,6 +36,8 @@ tsr_model* load_model(const char* path);
 /* A context that takes batches of 64 tokens. */
 tsr_context* open_context(const tsr_model* model, int64_t n_ctx, int32_t n_seq_max);
 tsr_status decode(tsr_context* context, const int32_t* tokens, const int32_t* seqs, const uint8_t* wants, size_t n);
+/* Copies a row of 288 logits: the row itself goes with the next decode. */
+void keep_row(tsr_context* context, int64_t row, float* to);
 
 /* walk_text.c; model: tiny-llama, gemma: tiny-gemma3 */
 void walk_tokens(const tsr_model* model);
@@ -53,5 +55,10 @@ void walk_window(const tsr_model* gemma);
 void walk_states(tsr_context* context, const tsr_model* gemma);
 void walk_sampler(tsr_context* context);
 void walk_sampler_options(const tsr_model* model);
+
+/* walk_special.c; context: as above, hybrid: tiny-qwen35, path: of tiny-qwen3moe */
+void walk_rewind(tsr_context* context);
+void walk_hybrid(const tsr_model* hybrid);
+void walk_experts(const char* path);
 
 #endif

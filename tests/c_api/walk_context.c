@@ -4,8 +4,7 @@
 
 #include "walk.h"
 
-/* Bits of a row, copied: the row itself goes with the next decode. */
-static void keep_row(tsr_context* context, int64_t row, float* to) {
+void keep_row(tsr_context* context, int64_t row, float* to) {
   const float* logits = NULL;
   size_t n_vocab = 0;
   EXPECT_OK(tsr_context_logits(context, row, &logits, &n_vocab));

@@ -81,6 +81,40 @@ TEST(Wrapper, OptionsReachTheModel) {
   EXPECT_GE(tsr::devices().size(), 1U);
 }
 
+TEST(Wrapper, OptionsOfExpertsAndThreadsReachTheModel) {
+  const std::string path = TESSERA_TEST_DATA "/tiny/tiny-qwen3moe.gguf";
+  tsr::ModelOptions options;
+  options.devices = {"cpu:0", "cpu:0"};
+  options.tensor_split = {1, 0};
+  options.override_tensor = {"ffn_.*_exps=cpu:0#2"};
+  options.expert_slots = 2;
+  options.numa = "distribute";
+  options.cpu_strict = true;
+  EXPECT_GT(tsr::Model(path, options).devices()[1].n_tiles, 0);
+  options.override_tensor.clear();
+  EXPECT_EQ(tsr::Model(path, options).devices()[1].n_tiles, 0);
+  options.n_cpu_moe = 1;
+  EXPECT_GT(tsr::Model(path, options).devices()[1].n_tiles, 0);
+  options.cpu_mask = "wide";
+  EXPECT_EQ(status_of([&] { tsr::Model(path, options); }), TSR_INVALID_ARGUMENT);
+  options.cpu_mask = "";
+  options.cpu_range = "7";
+  EXPECT_EQ(status_of([&] { tsr::Model(path, options); }), TSR_INVALID_ARGUMENT);
+}
+
+TEST(Wrapper, SequencesGoBackToSnapshots) {
+  const tsr::Model model(TESSERA_TEST_DATA "/tiny/tiny-qwen35.gguf");
+  tsr::Context context = small_context(model);
+  EXPECT_TRUE(context.keeps_snapshots());
+  context.append({1, 5, 9});
+  context.snapshot();
+  context.append({13, 17});
+  EXPECT_EQ(context.rewind(0, 4), 3);
+  EXPECT_EQ(context.length(), 3);
+  EXPECT_EQ(status_of([&] { context.rewind(7, 0); }), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { context.snapshot(7); }), TSR_INVALID_ARGUMENT);
+}
+
 TEST(Wrapper, WhatCallbacksThrowComesOutOfTheConstructor) {
   tsr::ModelOptions options;
   options.progress = [](double) -> bool { throw std::out_of_range("from progress"); };
