@@ -1,6 +1,7 @@
 #include "models/delta_net.h"
 
 #include <fmt/format.h>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -75,27 +76,52 @@ DeltaWeights load_delta(ModelReader& reader, int32_t layer, const RecLayerSpec& 
   const int64_t n_values = n_value_heads * spec.v_dim;
   TileSlot fused{TileKind::kAttn, layer, {CutAxis::kAttention, CutDim::kRows, {{0, spec.k_dim}, {n_keys, spec.k_dim}}}};
   add_value_heads(spec, 2 * n_keys, spec.v_dim, fused.cut.segments);
-  const TileSlot per_head = value_heads(spec, layer, CutDim::kRows, 1);
+  // What the reference engine does with optional scales here: docs/decisions/003-optional-scales.md.
+  const ScaleRule scales = spec.tiled ? ScaleRule::kBeforeBias : ScaleRule::kUnused;
   DeltaWeights w;
   w.norm = reader.vector(prefix + "attn_norm.weight", n_embd);
-  w.qkv = reader.weight(prefix + "attn_qkv", 2 * n_keys + n_values, n_embd, fused);
-  w.z = reader.weight(prefix + "attn_gate", n_values, n_embd, value_heads(spec, layer, CutDim::kRows, spec.v_dim));
-  w.alpha = reader.weight(prefix + "ssm_alpha", n_value_heads, n_embd, per_head);
-  w.beta = reader.weight(prefix + "ssm_beta", n_value_heads, n_embd, per_head);
+  w.qkv = reader.weight(prefix + "attn_qkv", 2 * n_keys + n_values, n_embd, fused, scales);
+  w.z = reader.weight(prefix + "attn_gate", n_values, n_embd, value_heads(spec, layer, CutDim::kRows, spec.v_dim),
+                      scales);
+  if (spec.tiled) {
+    const TileSlot per_head = value_heads(spec, layer, CutDim::kRows, 1);
+    w.alpha = reader.weight(prefix + "ssm_alpha", n_value_heads, n_embd, per_head);
+    w.beta = reader.weight(prefix + "ssm_beta", n_value_heads, n_embd, per_head);
+  } else {
+    w.beta_alpha =
+        reader.weight(prefix + "ssm_ba", 2 * n_value_heads, n_embd, value_heads(spec, layer, CutDim::kRows, 2), scales);
+    // qkv and z once more in one piece, key head by key head, as older files have them.
+    reader.skip_tensor(prefix + "ssm_in.weight");
+    reader.skip_tensor(prefix + "ssm_in.scale");
+  }
   w.conv = reader.transposed(prefix + "ssm_conv1d.weight", 2 * n_keys + n_values, spec.n_taps);
   w.dt_bias = reader.vector(prefix + "ssm_dt.bias", n_value_heads);
   w.a = reader.vector(prefix + "ssm_a", n_value_heads);
   w.out_norm = reader.vector(prefix + "ssm_norm.weight", spec.v_dim);
-  w.out = reader.weight(prefix + "ssm_out", n_embd, n_values, value_heads(spec, layer, CutDim::kColumns, spec.v_dim));
+  w.out = reader.weight(prefix + "ssm_out", n_embd, n_values, value_heads(spec, layer, CutDim::kColumns, spec.v_dim),
+                        scales);
   return w;
 }
+
+namespace {
+
+// What the decays and the strengths are made from; both [n_tokens, value heads].
+std::pair<Value, Value> alpha_and_beta(Builder& b, const DeltaWeights& w, const RecLayerSpec& spec, Value h) {
+  if (spec.tiled) {
+    const Value alpha = b.linear(w.alpha, h);
+    return {alpha, b.linear(w.beta, h)};
+  }
+  const auto [beta, alpha] = b.split_heads(b.linear(w.beta_alpha, h), spec.n_rep);
+  return {alpha, beta};
+}
+
+}  // namespace
 
 Value delta_block(Builder& b, int32_t layer, const DeltaWeights& w, const RecLayerSpec& spec, float eps, Value x) {
   const Value h = b.rms_norm(x, w.norm, eps);                               // [n_tokens, n_embd]
   const Value qkv = b.short_conv(layer, spec, w.conv, b.linear(w.qkv, h));  // [n_tokens, 2 * keys + values]
   const Value z = b.linear(w.z, h);                                         // [n_tokens, values]
-  const Value alpha = b.linear(w.alpha, h);                                 // [n_tokens, value heads]
-  const Value beta = b.linear(w.beta, h);                                   // [n_tokens, value heads]
+  const auto [alpha, beta] = alpha_and_beta(b, w, spec, h);                 // both [n_tokens, value heads]
   const auto [log_decay, strength] = b.delta_gates(layer, w.dt_bias, w.a, alpha, beta);
   const Value o = b.delta_rule(qkv, log_decay, strength, eps);  // [n_tokens, values]
   return b.reduce(b.linear(w.out, b.gated_norm(o, z, w.out_norm, eps)));

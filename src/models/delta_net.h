@@ -2,7 +2,7 @@
 // Blocks of hybrids of gated attention and gated delta net (the Qwen3.5 family): loading and writing them.
 //
 // A delta layer's attention axis counts key heads; each has n_rep value heads, which the file stores grouped by key
-// head or tiled. Tensor names, shapes and steps: docs/gguf-facts.md 2.6.
+// head (qwen3next) or tiled. Tensor names, shapes and steps: docs/gguf-facts.md 2.6.
 
 #include <cstdint>
 #include <vector>
@@ -21,8 +21,9 @@ struct DeltaWeights {
   TensorIndex norm = kNoTensor;      // [n_embd]
   Weight qkv;                        // [2 * keys + values, n_embd], cut by rows
   Weight z;                          // [values, n_embd], cut by rows
-  Weight alpha;                      // [value heads, n_embd], cut by rows
-  Weight beta;                       // [value heads, n_embd], cut by rows
+  Weight alpha;                      // [value heads, n_embd], cut by rows; of tiled value heads
+  Weight beta;                       // [value heads, n_embd], cut by rows; of tiled value heads
+  Weight beta_alpha;                 // of grouped ones: [beta, alpha] per key head, cut by rows
   TensorIndex conv = kNoTensor;      // [n_taps, 2 * keys + values]
   TensorIndex dt_bias = kNoTensor;   // [value heads]
   TensorIndex a = kNoTensor;         // [value heads]

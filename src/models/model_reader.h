@@ -79,6 +79,8 @@ class ModelReader {
                  int64_t n_parts = 1);
   /// Whether the file has a tensor.
   bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
+  /// A tensor that the file may have and the forward pass does not use.
+  void skip_tensor(const std::string& name) { source(name, false); }
   /// A small matrix that every device holds, `name` [rows, columns], as the vector of its transpose.
   TensorIndex transposed(const std::string& name, int64_t rows, int64_t columns);
   /// A vector that the model computes itself.
