@@ -50,7 +50,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests/data"
-ARCHITECTURES = ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen35", "qwen35moe",
+ARCHITECTURES = ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe",
                  "gemma2", "gemma3", "gpt-oss")
 TOLERANCE = 1e-3
 GELU_STEP = 0.2e-3

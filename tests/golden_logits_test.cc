@@ -88,8 +88,8 @@ TEST_P(TinyGoldens, WithinAThousandth) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, TinyGoldens,
                          testing::Values("llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3",
-                                         "qwen35", "qwen35moe", "gemma3", "quantmix-a", "quantmix-b", "qwen3moe",
-                                         "llama-moe", "gpt-oss", "gpt-oss-mxfp4"));
+                                         "qwen35", "qwen35moe", "qwen3next", "gemma3", "quantmix-a", "quantmix-b",
+                                         "qwen3moe", "llama-moe", "gpt-oss", "gpt-oss-mxfp4"));
 
 class ModelGoldens : public testing::TestWithParam<const char*> {};
 

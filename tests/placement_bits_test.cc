@@ -185,8 +185,9 @@ std::vector<std::string> model_names() {
     return {"tiny-llama", "tiny-gemma3", "tiny-quantmix-a", "llama-q4_k_m", "qwen2-q4_1", "gemma2-q5_0", "qwen35-q8_0"};
   }
   std::vector<std::string> names;
-  for (const char* stem : {"llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3", "qwen35", "qwen35moe",
-                           "gemma3", "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe", "gpt-oss-mxfp4"}) {
+  for (const char* stem :
+       {"llama", "llama-tied", "llama-linear", "llama-yarn", "qwen2", "qwen3", "qwen35", "qwen35moe", "qwen3next",
+        "gemma3", "quantmix-a", "quantmix-b", "qwen3moe", "llama-moe", "gpt-oss-mxfp4"}) {
     names.push_back(std::string("tiny-") + stem);
   }
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_TEST_DATA "/models")) {

@@ -45,16 +45,17 @@ Status with_tensors(const std::string& name, const std::function<std::string(con
 
 TEST(Architectures, AreRegistered) {
   const std::vector<std::string_view> names = architecture_names();
-  for (const std::string_view name :
-       {"gemma2", "gemma3", "gpt-oss", "llama", "qwen2", "qwen2moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe"}) {
+  for (const std::string_view name : {"gemma2", "gemma3", "gpt-oss", "llama", "qwen2", "qwen2moe", "qwen3", "qwen35",
+                                      "qwen35moe", "qwen3moe", "qwen3next"}) {
     EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
   }
 }
 
 TEST(Architectures, BuildTheTinyModels) {
-  for (const char* name : {"tiny-llama", "tiny-llama-tied", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3",
-                           "tiny-qwen35", "tiny-qwen35moe", "tiny-gemma3", "tiny-quantmix-a", "tiny-quantmix-b",
-                           "tiny-qwen3moe", "tiny-llama-moe", "tiny-gpt-oss", "tiny-gpt-oss-mxfp4"}) {
+  for (const char* name :
+       {"tiny-llama", "tiny-llama-tied", "tiny-llama-yarn", "tiny-qwen2", "tiny-qwen3", "tiny-qwen35", "tiny-qwen35moe",
+        "tiny-qwen3next", "tiny-gemma3", "tiny-quantmix-a", "tiny-quantmix-b", "tiny-qwen3moe", "tiny-llama-moe",
+        "tiny-gpt-oss", "tiny-gpt-oss-mxfp4"}) {
     const GgufFile file = open_tiny(name);
     const auto model = build_model(file);
     ASSERT_TRUE(model.ok()) << model.status().message();

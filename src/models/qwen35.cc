@@ -1,6 +1,6 @@
-// qwen35, qwen35moe: three gated delta nets to one gated attention layer (the Qwen3.5 family), with dense feed-forward
-// layers or mixtures of experts and a shared one behind a sigmoid gate; blocks for the prediction of several tokens at
-// the file's end are known and not used. Facts: docs/gguf-facts.md 2.6.
+// qwen35, qwen35moe, qwen3next: three gated delta nets to one gated attention layer (the Qwen3.5 family), with dense
+// feed-forward layers or mixtures of experts and a shared one behind a sigmoid gate; blocks for the prediction of
+// several tokens at the file's end are known and not used. Facts: docs/gguf-facts.md 2.6.
 
 #include <cmath>
 
@@ -20,17 +20,23 @@ struct LayerWeights {
 constexpr ExpertRule kExpertRule{
     .normalize = true, .scales = ScaleRule::kBeforeBias, .shared_scales = ScaleRule::kBeforeBias};
 
-Result<ModelDefinition> build_hybrid(const GgufFile& file, bool mixture) {
+struct HybridOptions {
+  bool mixture = false;  // of experts, instead of dense feed-forward layers
+  bool tiled = true;     // order of the value heads in the file
+};
+
+Result<ModelDefinition> build_hybrid(const GgufFile& file, const HybridOptions& options) {
+  const bool mixture = options.mixture;
   ModelReader reader(file);
   reader.skip_last_layers(reader.integer("nextn_predict_layers", 0));
   const std::vector<uint8_t> recurrent = read_recurrent_layers(reader);
   const std::vector<AttentionShape> shapes = read_attention_shapes(reader);
-  const RecLayerSpec spec = read_delta_spec(reader, recurrent, /*tiled=*/true);
+  const RecLayerSpec spec = read_delta_spec(reader, recurrent, options.tiled);
   ExpertShape experts;
   if (mixture) {
     experts = read_expert_shape(reader, 0, 0);
     if (experts.n_experts == 0) {
-      reader.fail(ErrorCode::kInvalidData, "a qwen35moe model has experts");
+      reader.fail(ErrorCode::kInvalidData, "a model of this architecture has experts");
     }
   } else {
     read_ffn_sizes(reader);
@@ -79,8 +85,11 @@ Result<ModelDefinition> build_hybrid(const GgufFile& file, bool mixture) {
   return ModelDefinition{std::move(info), std::move(reader.table()), std::move(program)};
 }
 
-const ArchitectureRegistration kDense{"qwen35", [](const GgufFile& file) { return build_hybrid(file, false); }};
-const ArchitectureRegistration kMixture{"qwen35moe", [](const GgufFile& file) { return build_hybrid(file, true); }};
+const ArchitectureRegistration kDense{"qwen35", [](const GgufFile& file) { return build_hybrid(file, {}); }};
+const ArchitectureRegistration kMixture{"qwen35moe",
+                                        [](const GgufFile& file) { return build_hybrid(file, {.mixture = true}); }};
+const ArchitectureRegistration kNext{
+    "qwen3next", [](const GgufFile& file) { return build_hybrid(file, {.mixture = true, .tiled = false}); }};
 
 }  // namespace
 }  // namespace tessera

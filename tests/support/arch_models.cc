@@ -20,7 +20,7 @@ struct ArchModel {
 constexpr ArchModel kModels[] = {{"llama-dense", 4764672},   {"qwen2-dense", 4754272},  {"qwen3-dense", 3966560},
                                  {"qwen35-dense", 5557824},  {"gemma2-dense", 4627168}, {"gemma3-dense", 4760544},
                                  {"llama-moe", 7119840},     {"qwen2moe-moe", 8301152}, {"qwen3moe-moe", 7120096},
-                                 {"qwen35moe-moe", 8841088}, {"gpt-oss-moe", 7137024}};
+                                 {"qwen35moe-moe", 8841088}, {"gpt-oss-moe", 7137024},  {"qwen3next-moe", 9889472}};
 
 }  // namespace
 
