@@ -98,10 +98,13 @@ tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1)
 
 }  // namespace
 
-// The array forms of the standard library call these. The nothrow forms are here too: a sanitizer's runtime brings its
-// own, whose memory std::free() must not see.
+// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own of
+// each, and memory must come from and go back to one of the two.
 void* operator new(size_t size) {
   return or_throw(allocate(size));
+}
+void* operator new[](size_t size) {
+  return operator new(size);
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
@@ -114,6 +117,12 @@ void* operator new[](size_t size, const std::nothrow_t&) noexcept {
   return allocate(size);
 }
 void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete[](void* p) noexcept {
+  std::free(p);
+}
+void operator delete[](void* p, size_t) noexcept {
   std::free(p);
 }
 void operator delete(void* p, size_t) noexcept {

@@ -43,10 +43,13 @@ void reset_peak() {
 
 }  // namespace tessera
 
-// The array forms of the standard library call these. The nothrow forms are here too: a sanitizer's runtime brings its
-// own, whose memory release() must not see.
+// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own of
+// each, and memory must come from and go back to one of the two.
 void* operator new(size_t size) {
   return tessera::counted(std::malloc(size != 0 ? size : 1));
+}
+void* operator new[](size_t size) {
+  return operator new(size);
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
@@ -66,6 +69,12 @@ void operator delete[](void* p, const std::nothrow_t&) noexcept {
   tessera::release(p);
 }
 void operator delete(void* p) noexcept {
+  tessera::release(p);
+}
+void operator delete[](void* p) noexcept {
+  tessera::release(p);
+}
+void operator delete[](void* p, size_t) noexcept {
   tessera::release(p);
 }
 void operator delete(void* p, size_t) noexcept {
