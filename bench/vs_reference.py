@@ -88,8 +88,16 @@ class Model:
         self.n_parameters = report["n_parameters"]
         weights = [t for t in report["tensors"] if len(t["shape"]) > 1]
         untied = any(t["name"] == "output.weight" for t in weights)
-        self.read_bytes = sum(t["bytes"] for t in weights if not (untied and t["name"] == "token_embd.weight"))
-        self.layer_ops = 2 * sum(t["shape"][0] * t["shape"][1] for t in weights if t["name"].startswith("blk."))
+        meta, architecture = report["metadata"], report["metadata"].get("general.architecture")
+        n_used = meta.get(f"{architecture}.expert_used_count", 0)  # of a layer's experts, for one token
+
+        def drawn(tensor):
+            """How many of the matrices that a tensor holds one token needs."""
+            return n_used if "_exps." in tensor["name"] else 1
+
+        self.read_bytes = sum(t["bytes"] * drawn(t) / (t["shape"] + [1])[2] for t in weights
+                              if not (untied and t["name"] == "token_embd.weight"))
+        self.layer_ops = 2 * sum(t["shape"][0] * t["shape"][1] * drawn(t) for t in weights if t["name"].startswith("blk."))
         stem, _, self.format = path.stem.replace("-", ".").rpartition(".")
         self.name = path.stem[:len(stem)]
 

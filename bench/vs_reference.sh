@@ -13,7 +13,8 @@
 # --threads  default: the processors there are
 #
 # The shares: of prefill, products of the layers' weights (two operations each) over the 8-bit integer peak of the
-# instruction set that ran; of generation, bytes of the file's weights that a step reads over the memory's read rate.
+# instruction set that ran; of generation, bytes of the file's weights that a step reads over the memory's read rate;
+# of experts those that one token draws.
 # Both ceilings are measured before and after the model's pairs (ceilings_bench); the higher counts. Attention, and the
 # cache it reads, is in neither share.
 #
