@@ -208,31 +208,49 @@ TensorIndex ModelReader::scaled_bias(const Weight& w) {
   return constant(bias.name + ".scaled", std::move(scaled));
 }
 
-Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot,
-                           ScaleRule rule) {
-  const std::string name = stem + ".weight";
+int32_t ModelReader::matrix_source(const std::string& name, int64_t rows, int64_t columns) {
   const int32_t index = source(name, true);
   if (index < 0) {
-    return {};
+    return -1;
   }
   const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
   if (info.n_elems != info.dims[0] * info.dims[1] || info.dims[0] != static_cast<uint64_t>(columns) ||
       info.dims[1] != static_cast<uint64_t>(rows)) {
     fail(ErrorCode::kInvalidData,
          fmt::format("tensor {} is [{}, {}], wanted [{}, {}]", name, info.dims[0], info.dims[1], columns, rows));
-    return {};
+    return -1;
+  }
+  return index;
+}
+
+TensorIndex ModelReader::add_matrix(const std::string& name, int64_t rows, int64_t columns, const TileSlot& slot) {
+  const int32_t index = matrix_source(name, rows, columns);
+  if (index < 0) {
+    return kNoTensor;
   }
   TensorSpec spec;
   spec.name = name;
-  spec.dtype = info.dtype;
+  spec.dtype = file_.tensors()[static_cast<size_t>(index)].dtype;
   spec.rows = rows;
   spec.columns = columns;
   spec.tile = slot.tile;
   spec.layer = slot.layer;
   spec.cut = slot.cut;
   spec.source = index;
+  return add(std::move(spec));
+}
+
+TensorIndex ModelReader::matrix(const std::string& name, int64_t rows, int64_t columns) {
+  return add_matrix(name, rows, columns, {});
+}
+
+Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t columns, const TileSlot& slot,
+                           ScaleRule rule) {
   Weight result;
-  result.weight = add(std::move(spec));
+  result.weight = add_matrix(stem + ".weight", rows, columns, slot);
+  if (result.weight == kNoTensor) {
+    return {};
+  }
   result.scale = optional_vector(stem + ".scale", 1);
   result.bias = optional_vector(stem + ".bias", rows);
   if (rule == ScaleRule::kUnused) {
@@ -244,15 +262,8 @@ Weight ModelReader::weight(const std::string& stem, int64_t rows, int64_t column
 }
 
 TensorIndex ModelReader::transposed(const std::string& name, int64_t rows, int64_t columns) {
-  const int32_t index = source(name, true);
+  const int32_t index = matrix_source(name, rows, columns);
   if (index < 0) {
-    return kNoTensor;
-  }
-  const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
-  if (info.n_elems != info.dims[0] * info.dims[1] || info.dims[0] != static_cast<uint64_t>(columns) ||
-      info.dims[1] != static_cast<uint64_t>(rows)) {
-    fail(ErrorCode::kInvalidData,
-         fmt::format("tensor {} is [{}, {}], wanted [{}, {}]", name, info.dims[0], info.dims[1], columns, rows));
     return kNoTensor;
   }
   const std::vector<float> given = values(index);

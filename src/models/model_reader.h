@@ -108,7 +108,11 @@ class ModelReader {
   std::string full_key(std::string_view key) const;
   /// Index in the file, -1 and a mistake (when required) if it is missing.
   int32_t source(const std::string& name, bool required);
+  /// Index in the file of a matrix [rows, columns]; -1 and a mistake if it is missing or has another shape.
+  int32_t matrix_source(const std::string& name, int64_t rows, int64_t columns);
   TensorIndex add(TensorSpec spec);
+  /// Adds the file's matrix [rows, columns]; kNoTensor and a mistake as matrix_source().
+  TensorIndex add_matrix(const std::string& name, int64_t rows, int64_t columns, const TileSlot& slot);
   /// The values of a tensor of the file, as float32; zeros and a mistake where it cannot be read.
   std::vector<float> values(int32_t source);
   /// A bias that joins before the scale: the same as bias * scale joining after it.

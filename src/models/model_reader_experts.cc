@@ -7,27 +7,6 @@
 
 namespace tessera {
 
-TensorIndex ModelReader::matrix(const std::string& name, int64_t rows, int64_t columns) {
-  const int32_t index = source(name, true);
-  if (index < 0) {
-    return kNoTensor;
-  }
-  const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
-  if (info.n_elems != info.dims[0] * info.dims[1] || info.dims[0] != static_cast<uint64_t>(columns) ||
-      info.dims[1] != static_cast<uint64_t>(rows)) {
-    fail(ErrorCode::kInvalidData,
-         fmt::format("tensor {} is [{}, {}], wanted [{}, {}]", name, info.dims[0], info.dims[1], columns, rows));
-    return kNoTensor;
-  }
-  TensorSpec spec;
-  spec.name = name;
-  spec.dtype = info.dtype;
-  spec.rows = rows;
-  spec.columns = columns;
-  spec.source = index;
-  return add(std::move(spec));
-}
-
 TensorIndex ModelReader::expert_tensor(const std::string& name, int32_t layer, int64_t rows, int64_t columns,
                                        int64_t part, int64_t n_parts, bool required) {
   const int64_t n_experts = table_.layers[static_cast<size_t>(layer)].n_experts;
@@ -70,17 +49,11 @@ TensorIndex ModelReader::separate_experts(const std::string& prefix, int32_t lay
   spec.layer = layer;
   for (int64_t e = 0; e < table_.layers[static_cast<size_t>(layer)].n_experts; ++e) {
     const std::string name = fmt::format("{}.{}.weight", prefix, e);
-    const int32_t index = source(name, true);
+    const int32_t index = matrix_source(name, rows, columns);
     if (index < 0) {
       return kNoTensor;
     }
     const TensorInfo& info = file_.tensors()[static_cast<size_t>(index)];
-    if (info.n_elems != info.dims[0] * info.dims[1] || info.dims[0] != static_cast<uint64_t>(columns) ||
-        info.dims[1] != static_cast<uint64_t>(rows)) {
-      fail(ErrorCode::kInvalidData,
-           fmt::format("tensor {} is [{}, {}], wanted [{}, {}]", name, info.dims[0], info.dims[1], columns, rows));
-      return kNoTensor;
-    }
     spec.dtype = e == 0 ? info.dtype : spec.dtype;
     if (info.dtype != spec.dtype) {
       fail(ErrorCode::kUnsupported, fmt::format("tensor {} has another type than the first expert's", name));
