@@ -31,7 +31,7 @@ std::string without_layer(const std::string& name) {
 std::string home_of(const TensorSpec& spec) {
   switch (spec.tile) {
     case TileKind::kReplica: return spec.source < 0 ? "every device; computed while loading" : "every device";
-    case TileKind::kHost: return "the file's mapping";
+    case TileKind::kHost: return "the model file, read as tokens need it";
     case TileKind::kAttn: return "attn(l, c)";
     case TileKind::kFfn: return "ffn(l, c)";
     case TileKind::kHead: return "head(c)";
