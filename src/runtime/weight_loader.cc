@@ -25,7 +25,7 @@ struct PackTask {
   const TensorSpec* spec;
   const TilePanel* panel;
   const TensorInfo* source;
-  int64_t first_row;  // of the source: the tensor's row 0; of a tensor of experts, this tile's
+  int64_t first_row;  // of the source, in rows of the spec's columns: 0; of a tensor of experts, this tile's
   int64_t row_begin;  // rows of the panel, a multiple of the layout's row group
   int64_t row_end;
   std::byte* dst;
@@ -183,7 +183,7 @@ class Loader {
         continue;
       }
       const TensorInfo& info = *tasks_[i].source;
-      const uint64_t full_row = info.bytes_per_row();
+      const uint64_t full_row = full_row_bytes(tasks_[i]);
       (void)for_each_run(tasks_[i], [&](int64_t begin, int64_t end) {  // hints: never an error
         file_.will_need(info, full_row * static_cast<uint64_t>(begin), full_row * static_cast<uint64_t>(end - begin));
         return Status();
@@ -191,10 +191,15 @@ class Loader {
     }
   }
 
+  // Rows are as long as the table says: the file may have several of an expert, gate and up, in one of its own.
+  static uint64_t full_row_bytes(const PackTask& task) {
+    return row_bytes(task.source->dtype, static_cast<uint64_t>(task.spec->columns));
+  }
+
   // Reads the task's rows, the wanted columns of each side by side, and points worker.rows at them.
   Status read_rows(const PackTask& task, Worker& worker) const {
     const TensorInfo& info = *task.source;
-    const uint64_t full_row = info.bytes_per_row();
+    const uint64_t full_row = full_row_bytes(task);
     const uint64_t wanted = row_bytes(info.dtype, static_cast<uint64_t>(task.panel->n_columns));
     std::byte* at = worker.bytes.get();
     worker.rows.clear();
