@@ -33,7 +33,8 @@ add_test(NAME c_api_wrapper COMMAND c_api_wrapper_test)
 
 add_executable(c_api_no_memory ${CMAKE_SOURCE_DIR}/tests/c_api/no_memory.cc)
 target_link_libraries(c_api_no_memory PRIVATE package_user_options)
-add_test(NAME c_api_no_memory COMMAND c_api_no_memory ${tiny_model})
+add_test(NAME c_api_no_memory
+  COMMAND c_api_no_memory ${tiny_model} ${CMAKE_SOURCE_DIR}/tests/data/tiny/tiny-qwen35.gguf)
 
 add_executable(c_api_cycles ${CMAKE_SOURCE_DIR}/tests/c_api/cycles.cc)
 target_link_libraries(c_api_cycles PRIVATE package_user_options)

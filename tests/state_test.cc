@@ -351,7 +351,8 @@ TEST(State, FilesAreReplacedAsAWholeOrNotAtAll) {
 // A decode that is stopped between two micro-batches keeps what it had read.
 TEST(State, AStoppedDecodeKeepsItsMicroBatches) {
   const Opened o = open("tiny/tiny-llama", {2, "layer", {}});
-  const std::vector<BatchToken> batch = tokens(0, 100, 1);
+  std::vector<BatchToken> batch = tokens(0, 100, 1);
+  batch[10].wants_logits = true;
   std::vector<int64_t> seen;
   const Status status = o.context->decode(batch, [&](int64_t n) {
     seen.push_back(n);
@@ -362,6 +363,7 @@ TEST(State, AStoppedDecodeKeepsItsMicroBatches) {
   EXPECT_EQ(o.context->length(0), 48);
   EXPECT_EQ(o.context->n_outputs(), 0);
   EXPECT_EQ(o.context->tokens(0).size(), 48U);
+  batch[10].wants_logits = false;
   decode(*o.context, {batch.begin() + 48, batch.end()});
   const std::vector<float> logits = all_logits(*o.context);
   ASSERT_TRUE(o.context->clear().ok());

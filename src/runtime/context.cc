@@ -92,35 +92,31 @@ class Context::Impl {
   }
 
   Status truncate(int32_t seq, int64_t new_length) {
-    std::vector<RecMove> moves;
-    TRY(memory_.truncate(seq, new_length, moves));
-    rec_.submit(moves);
+    TRY(change_book([&](std::vector<RecMove>& moves) { return memory_.truncate(seq, new_length, moves); }));
     forget_tokens();
     return {};
   }
 
   Status fork(int32_t from, int32_t to, int64_t length) {
     std::vector<int32_t> copy = tokens(from);
-    std::vector<RecMove> moves;
-    TRY(memory_.fork(from, to, length, moves));
-    rec_.submit(moves);
+    TRY(change_book([&](std::vector<RecMove>& moves) { return memory_.fork(from, to, length, moves); }));
     tokens_[static_cast<size_t>(to)] = std::move(copy);
     forget_tokens();
     return {};
   }
 
   Status snapshot(int32_t seq) {
-    std::vector<RecMove> moves;
-    TRY(memory_.snapshot(seq, moves));
-    for (const RecMove& move : moves) {
-      const Status ready = rec_.ready_snapshot(move.to);
-      if (!ready.ok()) {
-        memory_.drop_snapshot(seq);
-        return ready;
+    return change_book([&](std::vector<RecMove>& moves) -> Status {
+      TRY(memory_.snapshot(seq, moves));
+      for (const RecMove& move : moves) {
+        const Status ready = rec_.ready_snapshot(move.to);
+        if (!ready.ok()) {
+          memory_.drop_snapshot(seq);
+          return ready;
+        }
       }
-    }
-    rec_.submit(moves);
-    return {};
+      return {};
+    });
   }
 
   void clear() {
@@ -149,8 +145,7 @@ class Context::Impl {
       add_state_copies({m_, *shape_, memory_, kv_bases_, rec_}, sequence, content.whole ? sequence.seq : seq,
                        out.data(), false, lists);
     }
-    submit_lists(lists);
-    TRY(drain());
+    TRY(run_copies(lists));
     if (content.n_logits > 0) {
       const uint64_t n_bytes = static_cast<uint64_t>(content.n_logits * shape_->n_vocab) * sizeof(float);
       std::memcpy(out.subspan(content.logits_offset, n_bytes).data(), logits(0).data(), n_bytes);
@@ -190,12 +185,12 @@ class Context::Impl {
     for (StateSequence& sequence : content.sequences) {
       tokens_[static_cast<size_t>(content.whole ? sequence.seq : seq)] = std::move(sequence.tokens);
     }
-    try {
-      submit_lists(lists);
-    } catch (const std::bad_alloc&) {
+    const Status copied = run_copies(lists);
+    if (copied.code() == ErrorCode::kOutOfMemory) {
       dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left while a state is restored; make the context again");
+      return dead_;
     }
-    return drain();
+    return copied;
   }
 
   Status on_loop(const std::function<Status()>& fn) { return m_.loop->run(fn); }
@@ -312,6 +307,35 @@ class Context::Impl {
     return content_of(*shape_, memory_, m_.kv_classes, tokens_, seq, n_outputs_);
   }
 
+  // Changes the book of sequences and moves the bytes that follow it. Without memory half way the two may no longer
+  // agree: nothing may use them any more.
+  template <typename Change>
+  Status change_book(const Change& change) {
+    try {
+      std::vector<RecMove> moves;
+      TRY(change(moves));
+      rec_.submit(moves);
+      return {};
+    } catch (const std::bad_alloc&) {
+      dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left while sequences change; make the context again");
+      return dead_;
+    }
+  }
+
+  // Copies to or from a caller's bytes, which nothing touches any more afterwards. Errors: kOutOfMemory when not all
+  // were made; those of drain().
+  Status run_copies(DeviceLists& lists) {
+    try {
+      submit_lists(lists);
+      return drain();
+    } catch (const std::bad_alloc&) {
+      for (const auto& device : m_.devices.devices) {
+        settle(device->compute_queue());
+      }
+      return {ErrorCode::kOutOfMemory, "no memory is left to copy a state"};
+    }
+  }
+
   void submit_lists(DeviceLists& lists) {
     for (size_t d = 0; d < lists.size(); ++d) {
       if (lists[d] != nullptr) {
@@ -345,7 +369,9 @@ class Context::Impl {
     int64_t n_given = 0;
     for (const auto& piece : pieces) {
       if (progress && !progress(n_given)) {
-        TRY(drain());
+        const Status drained = drain();
+        n_outputs_ = 0;
+        TRY(drained);
         return {ErrorCode::kCancelled, fmt::format("stopped after {} tokens of a batch", n_given)};
       }
       n_given += static_cast<int64_t>(piece.size());

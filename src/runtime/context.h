@@ -5,9 +5,8 @@
 // for the tokens that asked. Calls may come from any thread, one at a time per context; they run on the model's loop
 // thread. A failed call leaves every sequence as it was, with two exceptions: a sequence whose window let go of
 // pages, or whose recurrent state went on, in an earlier micro-batch of the same failed batch is emptied, and the
-// message says so; and after kDeviceLost (any
-// failure on a device's queue), or when the host's memory runs out in the middle of a batch, the context is dead and
-// every later call says so.
+// message says so; and after kDeviceLost (any failure on a device's queue), or when the host's memory runs out in the
+// middle of a batch or of a change to sequences, the context is dead and every later call says so.
 //
 // KV pages and scratch are taken when the context is created: pages for n_seq_max sequences of n_ctx positions (fewer
 // for windows), scratch for one micro-batch of n_ubatch tokens. Nothing on a device grows afterwards; on the

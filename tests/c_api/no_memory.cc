@@ -1,8 +1,9 @@
 // Memory that runs out is an error, never a crash: the same use of a model is repeated while the first, second, third,
 // … allocation of this thread or of the model's loop fails, until none does.
 //
-//   no_memory MODEL [all]
+//   no_memory MODEL HYBRID [all]
 //
+// HYBRID has recurrent state: its sequences are changed, saved and restored while memory runs out.
 // Of the whole use the later ones are so many and so alike that only some are made to fail, unless all are asked for.
 // The library leaves operator new to the program, so replacing it here reaches the library too.
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <new>
 #include <tessera/tessera.hpp>
+#include <vector>
 
 namespace {
 
@@ -96,10 +98,88 @@ tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1)
   return status;
 }
 
+// The first logit after one more token of sequence `seq`; 0 where that cannot be decoded.
+float next_logit(tsr_context* context, int32_t seq) {
+  const int32_t id = 5;
+  tsr_batch batch;
+  tsr_batch_init(&batch, sizeof batch);
+  batch.tokens = &id;
+  batch.seqs = &seq;
+  batch.n_tokens = 1;
+  const float* logits = nullptr;
+  const bool ok =
+      tsr_context_decode(context, &batch) == TSR_OK && tsr_context_logits(context, 0, &logits, nullptr) == TSR_OK;
+  return ok ? logits[0] : 0;
+}
+
+constexpr int64_t kHeld = 8;        // tokens of sequence 0
+constexpr int64_t kSnapshot = 5;    // of these, seen by a snapshot
+float logit_after[kHeld + 2] = {};  // next_logit() by length, of a run without failures
+
+// Every sequence goes on as its length says.
+bool agrees(tsr_context* context, int32_t seq) {
+  int64_t length = 0;
+  if (tsr_context_length(context, seq, &length) != TSR_OK || length > kHeld) {
+    return false;
+  }
+  const float logit = next_logit(context, seq);
+  float& known = logit_after[length];
+  known = known == 0 ? logit : known;
+  return logit != 0 && logit == known;
+}
+
+// Both sequences, and sequence 0 once more from the last snapshot that the context says it has.
+bool agrees(tsr_context* context) {
+  int64_t length = 0;
+  return agrees(context, 0) && agrees(context, 1) && tsr_context_rewind(context, 0, kHeld, &length) == TSR_OK &&
+         agrees(context, 0);
+}
+
+// Changes to sequences with recurrent state, and their state as bytes. After a failure all goes on as lengths say, or
+// the context says that it is dead.
+tsr_status change_sequences(const tsr_model* model, long fail_at) {
+  tsr_context_options options;
+  tsr_context* context = nullptr;
+  tsr_batch batch;
+  const int32_t ids[kHeld] = {3, 1, 4, 1, 5, 9, 2, 6};
+  tsr_status status = tsr_context_options_init(&options, sizeof options);
+  options.n_ctx = 64;
+  options.n_seq_max = 2;
+  const auto step = [&](auto&& call) { status = status == TSR_OK ? call() : status; };
+  step([&] { return tsr_context_create(model, &options, &context); });
+  step([&] { return tsr_batch_init(&batch, sizeof batch); });
+  batch.tokens = ids;
+  batch.n_tokens = kSnapshot;
+  step([&] { return tsr_context_decode(context, &batch); });
+  step([&] { return tsr_context_snapshot(context, 0); });
+  batch.tokens = ids + kSnapshot;
+  batch.n_tokens = kHeld - kSnapshot;
+  step([&] { return tsr_context_decode(context, &batch); });
+  std::vector<char> state(size_t{1} << 20);
+  size_t n_bytes = 0;
+  int64_t length = 0;
+  countdown = fail_at;
+  step([&] { return tsr_context_snapshot(context, 0); });
+  step([&] { return tsr_context_fork(context, 0, 1, kHeld); });
+  step([&] { return tsr_state_size(context, 0, &n_bytes); });
+  step([&] { return n_bytes <= state.size() ? tsr_state_get(context, 0, state.data(), n_bytes) : TSR_INTERNAL; });
+  step([&] { return tsr_state_set(context, 1, state.data(), n_bytes); });
+  step([&] { return tsr_context_rewind(context, 1, kSnapshot, &length); });
+  step([&] { return tsr_context_truncate(context, 0, kSnapshot); });
+  const long left = countdown.exchange(-1);
+  if (context != nullptr && !agrees(context) && tsr_context_clear(context) != TSR_OUT_OF_MEMORY) {
+    std::fprintf(stderr, "a change of sequences without memory left something wrong: %s\n", tsr_last_error());
+    std::_Exit(1);
+  }
+  tsr_context_free(context);
+  countdown = left;
+  return status;
+}
+
 }  // namespace
 
-// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own of
-// each, and memory must come from and go back to one of the two.
+// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own
+// of each, and memory must come from and go back to one of the two.
 void* operator new(size_t size) {
   return or_throw(allocate(size));
 }
@@ -163,14 +243,18 @@ bool sweep(const char* what, const Use& use, const Step& step) {
 
 int main(int argc, char** argv) {
   const char* path = argc > 1 ? argv[1] : "";
-  const bool all = argc > 2 && std::string_view(argv[2]) == "all";
-  if (use(path) != TSR_OK) {
+  const bool all = argc > 3 && std::string_view(argv[3]) == "all";
+  tsr_model* hybrid = nullptr;
+  if (use(path) != TSR_OK || tsr_model_load(argc > 2 ? argv[2] : "", nullptr, &hybrid) != TSR_OK) {
     std::fprintf(stderr, "%s\n", tsr_last_error());
     return 1;
   }
   const auto whole = [&](long n) { return use(path, n); };
   const auto from_decode = [&](long n) { return use(path, -1, n); };
-  const bool good = sweep("whole use", whole, [&](long n) { return n + 1 + (all ? 0 : n / 64); }) &&
-                    sweep("from the decode on", from_decode, [](long n) { return n + 1; });
+  const bool good =
+      sweep("whole use", whole, [&](long n) { return n + 1 + (all ? 0 : n / 64); }) &&
+      sweep("from the decode on", from_decode, [](long n) { return n + 1; }) &&
+      sweep("changes of sequences", [&](long n) { return change_sequences(hybrid, n); }, [](long n) { return n + 1; });
+  tsr_model_free(hybrid);
   return good && use(path) == TSR_OK ? 0 : 1;
 }
