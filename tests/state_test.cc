@@ -346,6 +346,8 @@ TEST(State, FilesAreReplacedAsAWholeOrNotAtAll) {
   const Status status = o.context->load_state(kAllSequences, path);
   EXPECT_EQ(status.code(), ErrorCode::kInvalidData);
   EXPECT_THAT(status.message(), HasSubstr(path));
+  std::filesystem::resize_file(path, uintmax_t{1} << 40);  // larger than any memory, and not read
+  EXPECT_EQ(o.context->load_state(kAllSequences, path).code(), ErrorCode::kInvalidData);
 }
 
 // A decode that is stopped between two micro-batches keeps what it had read.

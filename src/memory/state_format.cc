@@ -32,7 +32,7 @@ struct Header {
   uint64_t zeros = 0;
   uint64_t checksum = 0;
 };
-static_assert(sizeof(Header) == 64);
+static_assert(sizeof(Header) == kStateHeaderBytes);
 
 enum class Kind : uint32_t { kMemory = 1, kSequence = 2, kKv = 3, kLogits = 4, kRecurrent = 5 };
 
@@ -283,26 +283,8 @@ class Reader {
   }
 
   Status read_header() {
-    if (bytes_.size() < sizeof(Header)) {
-      return {ErrorCode::kInvalidData,
-              fmt::format("{} bytes are no saved state, whose header alone has {}", bytes_.size(), sizeof(Header))};
-    }
+    TRY(check_state_header(bytes_, bytes_.size()));
     const auto header = get<Header>(0);
-    if (std::string_view(header.magic.data(), header.magic.size()) != kMagic) {
-      return {ErrorCode::kInvalidData, fmt::format("this is no saved state: it does not begin with {}", kMagic)};
-    }
-    if (header.version != kVersion) {
-      return {ErrorCode::kUnsupported,
-              fmt::format("the state has format version {}; this build knows {}", header.version, kVersion)};
-    }
-    if (header.checksum != header_checksum(header) || header.zero != 0 || header.zeros != 0 || header.scope > 1) {
-      return damaged(0, "its header does not match its checksum");
-    }
-    if (header.n_bytes != bytes_.size()) {
-      return {ErrorCode::kInvalidData,
-              fmt::format("the state should have {} bytes and has {}; it was cut short or joined with something else",
-                          header.n_bytes, bytes_.size())};
-    }
     if (header.fingerprint != shape_.fingerprint) {
       return {ErrorCode::kInvalidArgument,
               fmt::format("the state was saved with another model (fingerprint {}; this model has {})",
@@ -483,6 +465,31 @@ class Reader {
 };
 
 }  // namespace
+
+Status check_state_header(std::span<const std::byte> head, uint64_t n_bytes) {
+  if (head.size() < sizeof(Header)) {
+    return {ErrorCode::kInvalidData,
+            fmt::format("{} bytes are no saved state, whose header alone has {}", n_bytes, sizeof(Header))};
+  }
+  Header header;
+  std::memcpy(&header, head.data(), sizeof header);
+  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic) {
+    return {ErrorCode::kInvalidData, fmt::format("this is no saved state: it does not begin with {}", kMagic)};
+  }
+  if (header.version != kVersion) {
+    return {ErrorCode::kUnsupported,
+            fmt::format("the state has format version {}; this build knows {}", header.version, kVersion)};
+  }
+  if (header.checksum != header_checksum(header) || header.zero != 0 || header.zeros != 0 || header.scope > 1) {
+    return damaged(0, "its header does not match its checksum");
+  }
+  if (header.n_bytes != n_bytes) {
+    return {ErrorCode::kInvalidData,
+            fmt::format("the state should have {} bytes and has {}; it was cut short or joined with something else",
+                        header.n_bytes, n_bytes)};
+  }
+  return {};
+}
 
 void plan_state(const StateShape& shape, StateContent& content) {
   content.n_bytes = walk_sections(shape, content, [](Kind, uint64_t, uint64_t, size_t) {});

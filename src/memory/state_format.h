@@ -122,6 +122,14 @@ void write_state(const StateShape& shape, const StateContent& content, std::span
 /// Writes the checksums: the last step of saving. REQUIRES: out was written by write_state().
 void seal_state(std::span<std::byte> out);
 
+/// Bytes of a state's header.
+inline constexpr size_t kStateHeaderBytes = 64;
+
+/// Whether n_bytes that begin with `head` may be a state, before anyone reads the rest: a header of a version that this
+/// build knows, and of that many bytes. head: the first kStateHeaderBytes, or all that there are. Errors: as
+/// read_state().
+Status check_state_header(std::span<const std::byte> head, uint64_t n_bytes);
+
 /// Checks all of bytes against the shape and tells what they hold and where. Work and memory are linear in the bytes.
 /// whole: what the caller wants. Errors: kInvalidData (no state, cut short, damaged: says where), kUnsupported (another
 /// version or kind of section, other cache types), kInvalidArgument (another model, or a sequence where a whole context

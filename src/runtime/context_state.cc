@@ -1,6 +1,7 @@
 #include "runtime/context_state.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <new>
 
@@ -245,6 +246,11 @@ Status Context::save_state(int32_t seq, const std::string& path) {
 
 Status Context::load_state(int32_t seq, const std::string& path) {
   ASSIGN_OR_RETURN(const InputFile file, InputFile::open(path));
+  // A file that is something else may be larger than memory.
+  std::array<std::byte, kStateHeaderBytes> head{};
+  const std::span<std::byte> begin = std::span(head).first(std::min<uint64_t>(head.size(), file.size()));
+  TRY(file.read_at(0, begin));
+  TRY(check_state_header(begin, file.size()).with_context(path));
   std::vector<std::byte> bytes;
   try {
     bytes.resize(file.size());
