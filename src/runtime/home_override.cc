@@ -1,43 +1,27 @@
 #include "runtime/home_override.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
-#include <memory>
-#include <pcre2.h>
 #include <string_view>
+
+#include "base/regex.h"
 
 namespace tessera {
 namespace {
 
-struct FreeCode {
-  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
-};
-struct FreeMatch {
-  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
-};
-
 struct Rule {
   std::string text;  // as given
-  std::unique_ptr<pcre2_code, FreeCode> expression;
-  std::unique_ptr<pcre2_match_data, FreeMatch> match;
+  RegexMatcher matcher;
   int32_t device = -1;
   bool found = false;
 
-  /// Errors: kInvalidArgument when the expression gives up (PCRE2's own limits).
+  /// Errors: kInvalidArgument when the expression gives up.
   Result<bool> finds(const std::string& name) {
-    const int rc = pcre2_match(expression.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0,
-                               match.get(), nullptr);
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
-      return Status(ErrorCode::kInvalidArgument, fmt::format("--override-tensor {}: {}", text, message_of(rc)));
+    const bool here = matcher.find(name).has_value();
+    if (const std::string failure = matcher.failure(); !failure.empty()) {
+      return Status(ErrorCode::kInvalidArgument, fmt::format("--override-tensor {}: {}", text, failure));
     }
-    found = found || rc >= 0;
-    return rc >= 0;
-  }
-
-  static std::string message_of(int error) {
-    PCRE2_UCHAR message[256] = {};
-    pcre2_get_error_message(error, message, sizeof(message));
-    return reinterpret_cast<const char*>(message);
+    found = found || here;
+    return here;
   }
 };
 
@@ -71,21 +55,13 @@ Result<Rule> parse_rule(const std::string& text, const DeviceSet& devices) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("--override-tensor {}: wanted REGEX=DEVICE, such as ffn_.*_exps=cpu:1", text));
   }
-  Rule rule;
-  rule.text = text;
-  ASSIGN_OR_RETURN(rule.device, device_of(std::string_view(text).substr(at + 1), devices, "--override-tensor"));
-  int error = 0;
-  PCRE2_SIZE place = 0;
-  rule.expression.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), at, 0, &error, &place, nullptr));
-  if (rule.expression == nullptr) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--override-tensor {}: {} at character {}", text, Rule::message_of(error), place));
+  const std::string_view both = text;
+  ASSIGN_OR_RETURN(const int32_t device, device_of(both.substr(at + 1), devices, "--override-tensor"));
+  const Result<Regex> regex = Regex::compile(both.substr(0, at), false);
+  if (!regex.ok()) {
+    return regex.status().with_context("--override-tensor");
   }
-  rule.match.reset(pcre2_match_data_create(1, nullptr));
-  if (rule.match == nullptr) {
-    return Status(ErrorCode::kOutOfMemory, "no memory is left for --override-tensor");
-  }
-  return rule;
+  return Rule{text, RegexMatcher(regex.value()), device};
 }
 
 /// By tensor: the device of the first rule that finds its name, -1: none does.
