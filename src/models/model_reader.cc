@@ -1,6 +1,8 @@
 #include "models/model_reader.h"
 
+#include <charconv>
 #include <fmt/format.h>
+#include <optional>
 #include <utility>
 
 #include "tensor/quants.h"
@@ -12,6 +14,18 @@ namespace {
 // quantise activations with a fixed scale; ours find it block by block), and classifier heads.
 bool is_advisory(std::string_view name) {
   return name.ends_with(".input_scale") || name.starts_with("cls.");
+}
+
+// The N of a name that begins with "blk.N.".
+std::optional<int64_t> layer_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  int64_t layer = 0;
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  const char* const end = name.data() + name.size();
+  const auto [next, error] = std::from_chars(name.data() + kPrefix.size(), end, layer);
+  return error == std::errc() && next != end && *next == '.' ? std::optional(layer) : std::nullopt;
 }
 
 }  // namespace
@@ -35,11 +49,9 @@ void ModelReader::skip_last_layers(int64_t n) {
   }
   n_layer_ -= n;
   table_.layers.resize(static_cast<size_t>(n_layer_));
-  for (int64_t l = n_layer_; l < n_file_layers_; ++l) {
-    const std::string prefix = fmt::format("blk.{}.", l);
-    for (size_t i = 0; i < used_.size(); ++i) {
-      used_[i] = used_[i] || file_.tensors()[i].name.starts_with(prefix);
-    }
+  for (size_t i = 0; i < used_.size(); ++i) {
+    const std::optional<int64_t> layer = layer_of(file_.tensors()[i].name);
+    used_[i] = used_[i] || (layer && *layer >= n_layer_ && *layer < n_file_layers_);
   }
 }
 

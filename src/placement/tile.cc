@@ -19,10 +19,29 @@ size_t index_slot(const TileSet& set, TileKind kind, int32_t layer, int cut) {
   return (place * kTileKinds + kind_slot(kind)) * static_cast<size_t>(set.n_cuts) + static_cast<size_t>(cut);
 }
 
-AxisCuts cuts_of_axis(const TensorTable& table, CutAxis axis, int32_t layer, int n_cuts) {
+// Which tensors each layer has, ascending; behind the layers, those that belong to none. Looking through the whole
+// table for every layer would take time that grows with the square of their number.
+class LayerTensors {
+ public:
+  explicit LayerTensors(const TensorTable& table) : by_layer_(table.layers.size() + 1) {
+    for (size_t t = 0; t < table.tensors.size(); ++t) {
+      by_layer_[slot(table.tensors[t].layer)].push_back(static_cast<TensorIndex>(t));
+    }
+  }
+  [[nodiscard]] const std::vector<TensorIndex>& of(int32_t layer) const { return by_layer_[slot(layer)]; }
+
+ private:
+  [[nodiscard]] size_t slot(int32_t layer) const {
+    return layer < 0 ? by_layer_.size() - 1 : static_cast<size_t>(layer);
+  }
+  std::vector<std::vector<TensorIndex>> by_layer_;
+};
+
+AxisCuts cuts_of_axis(const TensorTable& table, const LayerTensors& tensors, CutAxis axis, int32_t layer, int n_cuts) {
   std::vector<ColumnCut> columns;
-  for (const TensorSpec& spec : table.tensors) {
-    if (spec.cut.axis == axis && spec.layer == layer && spec.cut.dim == CutDim::kColumns) {
+  for (const TensorIndex t : tensors.of(layer)) {
+    const TensorSpec& spec = table.tensors[static_cast<size_t>(t)];
+    if (spec.cut.axis == axis && spec.cut.dim == CutDim::kColumns) {
       for (const CutSegment& segment : spec.cut.segments) {
         columns.push_back({spec.dtype, segment.per_group, segment.begin});
       }
@@ -61,7 +80,7 @@ TilePanel panel_of(const TensorSpec& spec, TensorIndex tensor, IndexRange groups
   return panel;
 }
 
-void add_tiles(TileSet& set, const TensorTable& table, CutAxis axis, int32_t layer) {
+void add_tiles(TileSet& set, const TensorTable& table, const LayerTensors& tensors, CutAxis axis, int32_t layer) {
   const AxisCuts& cuts = set.cuts(axis, layer);
   const TileKind kind = tile_kind_of(axis);
   for (int c = 0; c < set.n_cuts; ++c) {
@@ -72,10 +91,10 @@ void add_tiles(TileSet& set, const TensorTable& table, CutAxis axis, int32_t lay
     tile.kind = kind;
     tile.layer = layer;
     tile.cut = c;
-    for (size_t t = 0; t < table.tensors.size(); ++t) {
-      const TensorSpec& spec = table.tensors[t];
-      if (spec.tile == kind && spec.layer == layer) {
-        tile.panels.push_back(panel_of(spec, static_cast<TensorIndex>(t), cuts.groups(c)));
+    for (const TensorIndex t : tensors.of(layer)) {
+      const TensorSpec& spec = table.tensors[static_cast<size_t>(t)];
+      if (spec.tile == kind) {
+        tile.panels.push_back(panel_of(spec, t, cuts.groups(c)));
       }
     }
     set.index[index_slot(set, kind, layer, c)] = static_cast<int32_t>(set.tiles.size());
@@ -84,17 +103,16 @@ void add_tiles(TileSet& set, const TensorTable& table, CutAxis axis, int32_t lay
 }
 
 // Experts are tiles of their own. Their tensors are listed once, since there may be very many experts.
-void add_expert_tiles(TileSet& set, const TensorTable& table, int32_t layer) {
+void add_expert_tiles(TileSet& set, const TensorTable& table, const LayerTensors& tensors, int32_t layer) {
   const AxisCuts& cuts = set.cuts(CutAxis::kExpert, layer);
   set.first_expert.push_back(static_cast<int32_t>(set.tiles.size()));
   Tile tile;
   tile.kind = TileKind::kExpert;
   tile.layer = layer;
-  for (size_t t = 0; t < table.tensors.size() && cuts.largest() > 0; ++t) {
-    const TensorSpec& spec = table.tensors[t];
-    if (spec.tile == TileKind::kExpert && spec.layer == layer) {
-      tile.panels.push_back(
-          {static_cast<TensorIndex>(t), {{0, spec.rows}}, spec.rows, {{0, spec.columns}}, spec.columns});
+  for (const TensorIndex t : tensors.of(layer)) {
+    const TensorSpec& spec = table.tensors[static_cast<size_t>(t)];
+    if (spec.tile == TileKind::kExpert) {
+      tile.panels.push_back({t, {{0, spec.rows}}, spec.rows, {{0, spec.columns}}, spec.columns});
     }
   }
   for (int c = 0; c < set.n_cuts; ++c) {
@@ -161,21 +179,22 @@ TileKind tile_kind_of(CutAxis axis) {
 TileSet make_tiles(const TensorTable& table, int n_cuts) {
   CHECK(n_cuts >= 1 && n_cuts <= kMaxCuts);
   const auto n_layer = static_cast<int32_t>(table.layers.size());
+  const LayerTensors tensors(table);
   TileSet set;
   set.n_cuts = n_cuts;
   set.index.assign(static_cast<size_t>(std::max(n_layer, 1) * kTileKinds * n_cuts), -1);
   for (int32_t l = 0; l < n_layer; ++l) {
-    set.attn_cuts.push_back(cuts_of_axis(table, CutAxis::kAttention, l, n_cuts));
-    set.ffn_cuts.push_back(cuts_of_axis(table, CutAxis::kFeedForward, l, n_cuts));
+    set.attn_cuts.push_back(cuts_of_axis(table, tensors, CutAxis::kAttention, l, n_cuts));
+    set.ffn_cuts.push_back(cuts_of_axis(table, tensors, CutAxis::kFeedForward, l, n_cuts));
     set.expert_cuts.push_back(make_axis_cuts(table.n_groups(CutAxis::kExpert, l), 1, n_cuts, l));
   }
   set.head_cuts = make_axis_cuts(table.n_vocab, kHeadUnitRows, n_cuts, 0);
   for (int32_t l = 0; l < n_layer; ++l) {
-    add_tiles(set, table, CutAxis::kAttention, l);
-    add_tiles(set, table, CutAxis::kFeedForward, l);
-    add_expert_tiles(set, table, l);
+    add_tiles(set, table, tensors, CutAxis::kAttention, l);
+    add_tiles(set, table, tensors, CutAxis::kFeedForward, l);
+    add_expert_tiles(set, table, tensors, l);
   }
-  add_tiles(set, table, CutAxis::kHead, -1);
+  add_tiles(set, table, tensors, CutAxis::kHead, -1);
   return set;
 }
 
