@@ -90,6 +90,7 @@ TEST(Flags, WrongValuesAreNamed) {
   expect_load_error(with([](O& o) { o.context.n_batch = 0; }), kBad, "--batch-size");
   expect_load_error(with([](O& o) { o.context.n_ubatch = 0; }), kBad, "--ubatch-size");
   expect_load_error(with([](O& o) { o.context.n_seq_max = 0; }), kBad, "sequences");
+  expect_load_error(with([](O& o) { o.context.n_snapshots = 1 << 30; }), kBad, "--ctx-checkpoints");
   expect_load_error(with([](O& o) { o.context.k_type = DType::kQ8_0; }), ErrorCode::kUnsupported, "--cache-type-k");
   expect_load_error(with([](O& o) { o.context.v_type = DType::kQ4_0; }), ErrorCode::kUnsupported, "--cache-type-v");
   expect_load_error(with([](O& o) { o.path += ".nothing"; }), ErrorCode::kNotFound, "tiny-llama.gguf.nothing");
@@ -155,6 +156,23 @@ TEST(Budgets, ASecondContextThatDoesNotFitLeavesTheFirstAlone) {
   ASSERT_TRUE(opened.context->clear().ok());
   ASSERT_TRUE(opened.context->decode(tokens(10)).ok());
   EXPECT_EQ(n_different(before, last_logits(*opened.context)), 0U);
+}
+
+// As many slots as a device's layer has experts are all that are taken.
+TEST(Budgets, NoMoreSlotsThanExperts) {
+  const auto scratch_with = [](int64_t n_slots) {
+    ModelOptions options = tiny_options("/tiny/tiny-qwen3moe.gguf");
+    options.devices = cpu_names(2);
+    options.tensor_split = {1, 0};
+    options.n_cpu_moe = 99;
+    options.n_expert_slots = n_slots;
+    const Opened opened = open(options);
+    return opened.model->device_use()[0].scratch_bytes;
+  };
+  const uint64_t some = scratch_with(2);
+  const uint64_t all = scratch_with(8);
+  EXPECT_LT(some, all);
+  EXPECT_EQ(scratch_with(kMaxExpertSlots), all);
 }
 
 TEST(Decode, WrongTokensAndSequencesChangeNothing) {

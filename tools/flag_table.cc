@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "flag_rows.h"
+#include "runtime/engine.h"
 
 namespace tessera {
 namespace {
@@ -242,7 +243,7 @@ constexpr FlagRow kEngineRows[] = {
      .kind = FlagKind::kUint,
      .placeholder = "N",
      .default_text = "0",
-     .max = 1024,
+     .max = kMaxExpertSlots,
      .group = kPlacement,
      .commands = kAllEngine,
      .help = "Copy the experts that a batch draws from where the flags above keep them into N slots of the device that "
@@ -423,7 +424,7 @@ constexpr FlagRow kEngineRows[] = {
      .kind = FlagKind::kUint,
      .placeholder = "N",
      .default_text = "32",
-     .max = 1e6,
+     .max = kMaxSnapshots,
      .group = kMemory,
      .commands = kEngine,
      .help = "Most snapshots of recurrent state, which a sequence can be rewound to (models with such state)",

@@ -12,9 +12,6 @@ namespace {
 // What a plan of NULL counts besides weights: as good as nothing.
 constexpr ContextOptions kSmallestContext = {.n_ctx = 1, .n_batch = 1, .n_ubatch = 1};
 
-// As the program's flag.
-constexpr int64_t kExpertSlotsMax = 1024;
-
 tsr_model_options default_model_options() {
   tsr_model_options options = {};
   options.log_least = TSR_LOG_INFO;
@@ -37,9 +34,9 @@ Status read_home_options(const tsr_model_options& given, ModelOptions& options) 
   if (given.n_cpu_moe < 0) {
     return {ErrorCode::kInvalidArgument, fmt::format("n_cpu_moe is {}; it counts layers", given.n_cpu_moe)};
   }
-  if (given.expert_slots < 0 || given.expert_slots > kExpertSlotsMax) {
+  if (given.expert_slots < 0 || given.expert_slots > kMaxExpertSlots) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("expert_slots is {}; possible are 0 to {}", given.expert_slots, kExpertSlotsMax)};
+            fmt::format("expert_slots is {}; possible are 0 to {}", given.expert_slots, kMaxExpertSlots)};
   }
   ASSIGN_OR_RETURN(options.override_tensor,
                    texts_of(given.override_tensor, given.n_override_tensor, "override_tensor"));

@@ -35,6 +35,11 @@ struct ContextOptions {
   uint64_t snapshot_bytes = 2U << 30;  // at most, for all of them
 };
 
+/// Most of ModelOptions::n_expert_slots that the program and the C interface take: no layer has more experts.
+inline constexpr int64_t kMaxExpertSlots = 1024;
+/// Most of ContextOptions::n_snapshots.
+inline constexpr int32_t kMaxSnapshots = 1'000'000;
+
 struct DeviceOptions;
 struct DeviceSet;
 /// Opens the devices that options ask for (device/registry.h), in their order.

@@ -27,8 +27,7 @@ int32_t count_snapshots(const ModelState& model, const ContextOptions& options) 
   if (bytes == 0) {
     return 0;
   }
-  return static_cast<int32_t>(
-      std::min(static_cast<uint64_t>(std::max(options.n_snapshots, 0)), options.snapshot_bytes / bytes));
+  return static_cast<int32_t>(std::min(static_cast<uint64_t>(options.n_snapshots), options.snapshot_bytes / bytes));
 }
 
 Status out_of_range(const char* flag, int64_t found, int64_t least, int64_t most) {
@@ -61,6 +60,9 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   }
   if (options.n_seq_max < 1 || options.n_seq_max > 4096) {
     return out_of_range("the number of sequences", options.n_seq_max, 1, 4096);
+  }
+  if (options.n_snapshots < 0 || options.n_snapshots > kMaxSnapshots) {
+    return out_of_range("--ctx-checkpoints", options.n_snapshots, 0, kMaxSnapshots);
   }
   for (const KvLayerSpec& layer : model.definition.program.kv_layers) {
     if (std::max(layer.k_dim, layer.v_dim) > kAttentionMaxDim) {

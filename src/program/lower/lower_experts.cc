@@ -261,7 +261,9 @@ Lowerer::SlotPlan Lowerer::plan_slots(const std::vector<Product>& products, std:
     panel.weight_offset = add_part(w.weight);
     panel.bias_offset = w.bias == kNoTensor ? -1 : add_part(w.bias);
   }
-  slots.slots = recorder_.scratch(device, in_.n_expert_slots * slots.slot_bytes);
+  slots.n_held = std::ranges::count_if(slots.parts.front().sources, [](const std::byte* p) { return p != nullptr; });
+  slots.n_slots = std::min(in_.n_expert_slots, slots.n_held);
+  slots.slots = recorder_.scratch(device, slots.n_slots * slots.slot_bytes);
   slots.table = recorder_.scratch(device, table_.n_groups(CutAxis::kExpert, tensor(products[0].tensor).layer) *
                                               static_cast<int64_t>(sizeof(int32_t)));
   return slots;
@@ -269,11 +271,11 @@ Lowerer::SlotPlan Lowerer::plan_slots(const std::vector<Product>& products, std:
 
 void Lowerer::record_upload(const SlotPlan& slots, BufferId plan, int64_t n_experts, int64_t first_rank, int device) {
   record<ExpertUploadArgs>(Op::kExpertUpload, device, {plan}, {slots.slots, slots.table},
-                           [=, n_slots = in_.n_expert_slots](ExpertUploadArgs& a, const Addresses& at) {
+                           [=](ExpertUploadArgs& a, const Addresses& at) {
                              a.begins = at.ints(plan);
                              a.n_experts = n_experts;
                              a.first_rank = first_rank;
-                             a.n_slots = n_slots;
+                             a.n_slots = slots.n_slots;
                              a.parts = slots.parts;
                              a.slots = at.bytes(slots.slots);
                              a.slot_bytes = slots.slot_bytes;
@@ -331,15 +333,13 @@ void Lowerer::record_expert_products(const std::vector<Product>& products, const
   int64_t n_rounds = 1;
   if (streams_experts(layer, device)) {
     slots = plan_slots(products, panels, device);
-    const auto n_held = static_cast<int64_t>(
-        std::ranges::count_if(slots.parts.front().sources, [](const std::byte* p) { return p != nullptr; }));
-    n_rounds = (std::min(n_held, max_expert_rows(routing)) + in_.n_expert_slots - 1) / in_.n_expert_slots;
+    n_rounds = (std::min(slots.n_held, max_expert_rows(routing)) + slots.n_slots - 1) / slots.n_slots;
     reads.push_back(slots.slots);
     reads.push_back(slots.table);
   }
   for (int64_t round = 0; round < n_rounds; ++round) {
     if (slots.slots >= 0) {
-      record_upload(slots, plan, n_experts, round * in_.n_expert_slots, device);
+      record_upload(slots, plan, n_experts, round * slots.n_slots, device);
     }
     record<ExpertMatmulArgs>(Op::kExpertMatmul, device, reads, writes, [=](ExpertMatmulArgs& a, const Addresses& at) {
       a.x = x.floats < 0 ? nullptr : at.floats(x.floats);

@@ -127,6 +127,8 @@ class Lowerer {
   /// Slots of one device for products that share a launch.
   struct SlotPlan {
     std::vector<ExpertPart> parts;
+    int64_t n_held = 0;   // experts that the device computes
+    int64_t n_slots = 0;  // as many as asked for, but no more than experts
     int64_t slot_bytes = 0;
     BufferId slots = -1;  // -1: nothing is streamed
     BufferId table = -1;
