@@ -220,12 +220,13 @@ TSR_API tsr_status tsr_model_list_devices(const tsr_model* model, tsr_device_use
 
 typedef struct tsr_tile {
   size_t size;
-  const char* kind; /* "attn", "ffn", "head" */
+  const char* kind; /* "attn", "ffn", "head", "expert" */
   int32_t layer;    /* -1 for the head */
   int32_t cut;      /* 0 .. n_cuts - 1 */
   int32_t device;   /* its home: index into tsr_model_list_devices() */
   uint64_t offset;  /* bytes from the beginning of that device's tiles */
   uint64_t bytes;
+  int32_t expert; /* which of the layer's; -1 for other kinds */
 } tsr_tile;
 
 /* Where each part of the weights lives now. One block; free it with tsr_free(). struct_size: sizeof(tsr_tile). */

@@ -245,7 +245,8 @@ tsr_status tsr_model_list_tiles(const tsr_model* model, tsr_tile** tiles, size_t
     TRY(need(model, "model"));
     std::vector<tsr_tile> rows;
     for (const TileHome& home : model->model->tile_homes()) {
-      rows.push_back({0, home.kind.data(), home.layer, home.cut, home.device, home.offset, home.bytes});  // literals
+      rows.push_back(
+          {0, home.kind.data(), home.layer, home.cut, home.device, home.offset, home.bytes, home.expert});  // literals
     }
     return give_list(std::move(rows), {&tsr_tile::kind}, struct_size, tiles, n);
   });

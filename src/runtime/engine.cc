@@ -361,7 +361,7 @@ std::vector<TileHome> Model::tile_homes() const {
   for (size_t t = 0; t < state_->tiles.tiles.size(); ++t) {
     const Tile& tile = state_->tiles.tiles[t];
     const int32_t device = state_->placement.home[t];
-    homes.push_back({tile_kind_name(tile.kind), tile.layer, tile.cut, device, state_->placement.offset[t],
+    homes.push_back({tile_kind_name(tile.kind), tile.layer, tile.cut, tile.expert, device, state_->placement.offset[t],
                      state_->weights[static_cast<size_t>(device)].tile_layouts[t].bytes});
   }
   return homes;

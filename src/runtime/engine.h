@@ -55,12 +55,12 @@ struct ModelOptions {
   bool cpu_strict = false;                   // each thread on one of these CPUs
   std::string numa = "none";                 // none, distribute, isolate, numactl (device/cpu/cpu_affinity.h)
   std::string kernels = "auto";              // auto, fast, scalar
-  std::string cpu_isa = "auto";              // auto, portable, avx2, avx512
+  std::string cpu_isa = "auto";              // auto, portable, avx2, avxvnni, avx512
   std::string split_mode = "layer";          // none, layer, tensor
   std::vector<double> tensor_split;          // shares of the devices; empty: even
   std::vector<std::string> override_tensor;  // REGEX=DEVICE: where tiles with such tensors live, whatever the split
   int64_t n_cpu_moe = 0;                     // layers whose experts live on the last CPU device
-  int64_t n_expert_slots = 0;  // above 0: experts that were sent elsewhere are streamed through so many slots
+  int64_t n_expert_slots = 0;  // above 0: experts sent elsewhere are streamed through so many slots of a device
   int n_cuts = 0;              // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
   bool vocab_only = false;     // tokenizer and template only; no device is opened
   bool needs_text = false;     // refuse a file whose vocabulary cannot be used; vocab_only implies it
@@ -98,9 +98,10 @@ struct DeviceUse {
 
 /// A tile and its home.
 struct TileHome {
-  std::string_view kind;  // "attn", "ffn", "head"
+  std::string_view kind;  // "attn", "ffn", "head", "expert"
   int32_t layer = -1;     // -1: the head
   int32_t cut = 0;
+  int32_t expert = -1;  // of the layer; -1: no expert
   int32_t device = 0;   // index into device_use()
   uint64_t offset = 0;  // bytes from the start of the device's tile region
   uint64_t bytes = 0;
@@ -139,7 +140,8 @@ class Model {
 
   [[nodiscard]] const ModelSummary& summary() const;
   [[nodiscard]] std::vector<DeviceUse> device_use() const;
-  /// Every tile, in order of kind, layer and cut as the tile set has them. Empty when only the vocabulary was loaded.
+  /// Every tile, in the order of the tile set: by layer attention, feed-forward and experts, each by cut; then the
+  /// head. Empty when only the vocabulary was loaded.
   [[nodiscard]] std::vector<TileHome> tile_homes() const;
 
   /// Keys of the file's metadata, in file order. Valid as long as the model.

@@ -103,6 +103,22 @@ void walk_hybrid(const tsr_model* hybrid) {
   EXPECT(options.n_snapshots == -2 && options.n_batch == 2048);
 }
 
+/* The experts of a layer are tiles one after the other, and tell which they are. */
+static void expect_experts_in_order(const tsr_model* model) {
+  tsr_tile* tiles = NULL;
+  size_t n = 0, i;
+  int32_t n_experts = 0;
+  EXPECT_OK(tsr_model_list_tiles(model, &tiles, sizeof *tiles, &n));
+  for (i = 0; i < n; ++i) {
+    const bool is_expert = strcmp(tiles[i].kind, "expert") == 0;
+    const bool goes_on = i > 0 && tiles[i - 1].expert >= 0;
+    EXPECT(tiles[i].expert == (!is_expert ? -1 : goes_on ? tiles[i - 1].expert + 1 : 0));
+    n_experts += is_expert;
+  }
+  EXPECT(n_experts > 1);
+  tsr_free(tiles);
+}
+
 /* The last row of a prompt; -> tiles on the second device. */
 static int64_t run(const char* path, const tsr_model_options* options, float* row) {
   tsr_model* model = NULL;
@@ -121,6 +137,7 @@ static int64_t run(const char* path, const tsr_model_options* options, float* ro
   n_tiles = n == 2 ? uses[1].n_tiles : 0;
   /* Where experts are copied from, nothing is computed. */
   EXPECT(n_tiles == 0 || (uses[1].scratch_bytes == 0) == (options->expert_slots > 0));
+  expect_experts_in_order(model);
   tsr_free(uses);
   tsr_context_free(context);
   tsr_model_free(model);
