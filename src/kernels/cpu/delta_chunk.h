@@ -125,7 +125,7 @@ class DeltaChunk {
     sum[1] = fma(splat(factor), load(deltas_ + s * kDeltaColumns + 16), sum[1]);
   }
 
-  // A (negated) and P, zero where they are not defined.
+  // A (negated) and P; where they are not defined stands what nothing reads.
   void prepare_pairs() {
     for (int64_t t = 0; t < n_padded_; t += kDeltaRows) {
       for (int64_t s = 0; s < t + kDeltaRows; s += kDeltaColumns) {

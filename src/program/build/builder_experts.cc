@@ -29,8 +29,8 @@ Value Builder::route(const RouteNode& route, Value h) {
   if (n_experts < 1 || n_experts > kMaxExperts || rule.n_groups < 1 || n_experts % rule.n_groups != 0 ||
       rule.n_groups_used < 1 || rule.n_groups_used > rule.n_groups || rule.n_used < 1 || rule.n_used > candidates ||
       rule.n_used > kMaxExpertsUsed || !std::isfinite(rule.scale)) {
-    return fail(fmt::format("layer {}: {} experts in {} groups, {} of {} groups used, scale {}: no routing is that",
-                            route.layer, n_experts, rule.n_groups, rule.n_used, rule.n_groups_used, rule.scale));
+    return fail(fmt::format("layer {}: {} of {} experts in the best {} of {} groups, scale {}: no routing is that",
+                            route.layer, rule.n_used, n_experts, rule.n_groups_used, rule.n_groups, rule.scale));
   }
   return add_node(route, {h.id}, new_value(ValueKind::kWhole, CutAxis::kNone, -1, 2 * rule.n_used, false));
 }
