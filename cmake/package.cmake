@@ -8,7 +8,7 @@ include(CMakePackageConfigHelpers)
 # functions of our libraries meet a user's; architectures, which register themselves, come along without further flags.
 set(package_library ${CMAKE_BINARY_DIR}/libtessera.a)
 set(package_object ${CMAKE_BINARY_DIR}/libtessera.o)
-set(package_rooms base tensor gguf tokenizer device kernels placement memory program_build program_lower models runtime
+set(package_rooms base tensor gguf tokenizer device kernels placement transition memory program_build program_lower models runtime
   api)
 list(TRANSFORM package_rooms PREPEND "tessera_")
 set(package_archives)

@@ -12,8 +12,8 @@ if(TESSERA_SANITIZE)
   target_link_options(package_user_options INTERFACE -fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# The examples run as tests: simple_chat.c, and the same over the C++ wrapper.
-foreach(source simple_chat.c simple_chat_cpp.cc)
+# The examples run as tests: simple_chat.c, the same over the C++ wrapper, and switch_placement.c.
+foreach(source simple_chat.c simple_chat_cpp.cc switch_placement.c)
   cmake_path(GET source STEM name)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/examples/${source})
   target_link_libraries(${name} PRIVATE package_user_options)

@@ -35,7 +35,7 @@ std::string devices_json(const Model& model) {
 }
 
 std::string stats_json(const Context& context) {
-  const ContextStats& stats = context.stats();
+  const ContextStats stats = context.stats();
   const ModelSummary& summary = context.model().summary();
   return Json{{"n_tiles", stats.n_tiles},
               {"n_steps", stats.n_steps},

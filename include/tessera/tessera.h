@@ -169,7 +169,7 @@ typedef struct tsr_model_info {
   size_t size;
   const char* architecture; /* texts: valid as long as the model handle; "" where nothing is known */
   const char* name;
-  const char* split_mode;
+  const char* split_mode;   /* as it was loaded, like placement_version; tsr_model_placement() says what holds */
   const char* kernel_class; /* devices of one class give equal bits */
   const char* cpu_isa;
   const char* chat_template; /* the file's own; "": none */
@@ -415,6 +415,74 @@ TSR_API tsr_status tsr_context_keeps_snapshots(tsr_context* context, bool* keeps
 TSR_API tsr_status tsr_context_fork(tsr_context* context, int32_t from, int32_t to, int64_t length);
 /* Empties every sequence. */
 TSR_API tsr_status tsr_context_clear(tsr_context* context);
+
+/* ---- Placements -------------------------------------------------------------------------------------------------- */
+/* Where a model lives may change while its contexts are in use. A switch moves the weights, and the cache and recurrent
+ * state of every context of the model, between two of their calls; afterwards all is as before: sequences, snapshots,
+ * the rows of the last decode (pointers to them too), samplers. The next token can be drawn at once, and is the one
+ * that would have come without the switch, bit for bit on devices of one kernel class. Any thread may call these
+ * functions, also while other threads decode: a switch waits for its turn. A failure, of whatever kind and at whatever
+ * point, leaves the old placement, whole and working, and tsr_last_error() says why; only after TSR_DEVICE_LOST the
+ * contexts of the model are dead. Memory: while bytes move, each range of a device (weights, each context's cache,
+ * state and scratch) has the larger size of before and after, and staging comes on top, as much as there is room for up
+ * to staging_bytes. */
+
+typedef enum tsr_split_mode {
+  TSR_SPLIT_NONE = 0,   /* all on the first device with a share */
+  TSR_SPLIT_LAYER = 1,  /* whole layers, by shares of their number */
+  TSR_SPLIT_TENSOR = 2, /* of every layer a part on every device, by shares of the cuts */
+  TSR_SPLIT_CUSTOM = 3  /* a home for every tile */
+} tsr_split_mode;
+
+/* "none", "layer", "tensor", "custom"; "unknown" for other numbers. Static. Never fails. */
+TSR_API const char* tsr_split_mode_name(tsr_split_mode mode);
+
+/* How a switch runs. */
+typedef struct tsr_switch_options {
+  size_t size;
+  bool no_wait;             /* TSR_BUSY, rather than waiting, when another call of the model or its contexts runs */
+  double deadline_s;        /* from the call on; then TSR_DEADLINE_EXCEEDED. 0: none */
+  uint64_t staging_bytes;   /* per device, at most. 0: 64 MiB */
+  tsr_progress_fn progress; /* in the model's own thread, 0 and 1 included; false: TSR_CANCELLED. It may call nothing of
+                               the model and its contexts (TSR_BUSY), and must free neither. NULL: none */
+  void* progress_user;
+} tsr_switch_options;
+
+/* Writes the defaults. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
+TSR_API tsr_status tsr_switch_options_init(tsr_switch_options* options, size_t struct_size);
+
+/* A placement that is asked for, or that holds. Pointers that the caller sets are read during the call only. */
+typedef struct tsr_placement {
+  size_t size;
+  tsr_split_mode split_mode;
+  const double* tensor_split; /* [n_tensor_split] one share per device, scaled by their sum; none: even. They are
+                                 rounded to what layers and cuts express */
+  size_t n_tensor_split;
+  const int32_t*
+      homes; /* TSR_SPLIT_CUSTOM: [n_homes] the device of each tile, in the order of tsr_model_list_tiles() */
+  size_t n_homes;
+  uint64_t version;                  /* of what holds: one more after each switch. Not read */
+  const tsr_switch_options* options; /* of a switch to it; NULL: the defaults */
+} tsr_placement;
+
+/* Writes TSR_SPLIT_LAYER with even shares. struct_size: sizeof *placement. Errors: TSR_INVALID_ARGUMENT. */
+TSR_API tsr_status tsr_placement_init(tsr_placement* placement, size_t struct_size);
+
+/* Switches. tensor_split: as many shares as the model has devices (tsr_model_list_devices()); NULL: even. They wait as
+ * long as it takes. Errors: TSR_INVALID_ARGUMENT (the mode, the shares), TSR_DOES_NOT_FIT (per device: lacking, needed,
+ * free), TSR_OUT_OF_MEMORY, TSR_BUSY (from within a callback of the model), TSR_DEVICE_LOST. */
+TSR_API tsr_status tsr_model_set_split_mode(tsr_model* model, tsr_split_mode mode, const double* tensor_split);
+/* The same for the model of a context, which is in use by other calls or not. */
+TSR_API tsr_status tsr_context_set_split_mode(tsr_context* context, tsr_split_mode mode, const double* tensor_split);
+/* The same in its general form. Errors also: TSR_CANCELLED, TSR_DEADLINE_EXCEEDED, TSR_BUSY, as the options ask. */
+TSR_API tsr_status tsr_model_set_placement(tsr_model* model, const tsr_placement* placement);
+TSR_API tsr_status tsr_context_set_placement(tsr_context* context, const tsr_placement* placement);
+
+/* The split mode that holds. Errors: TSR_UNSUPPORTED when only the vocabulary was loaded. */
+TSR_API tsr_status tsr_model_get_split_mode(const tsr_model* model, tsr_split_mode* mode);
+/* The placement that holds, as it was asked for: given to tsr_model_set_placement() later, it comes again. One block;
+ * free it with tsr_free(). struct_size: sizeof(tsr_placement). Errors: as tsr_model_get_split_mode(). */
+TSR_API tsr_status tsr_model_placement(const tsr_model* model, tsr_placement** placement, size_t struct_size);
 
 /* ---- States of contexts ------------------------------------------------------------------------------------------ */
 /* A state is what a context remembers, as bytes: the tokens of its sequences and what the cache holds of them, and of a

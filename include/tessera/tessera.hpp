@@ -89,6 +89,64 @@ inline List<tsr_device_info> devices() {
   return {list, n};
 }
 
+/// A placement that is asked for: a split mode with shares, or homes with TSR_SPLIT_CUSTOM; and how to switch to it.
+struct Placement {
+  tsr_split_mode split_mode = TSR_SPLIT_LAYER;
+  std::vector<double> tensor_split = {};
+  std::vector<int32_t> homes = {};
+  uint64_t version = 0;  // of what holds
+  bool no_wait = false;
+  double deadline_s = 0;
+  uint64_t staging_bytes = 0;
+  /// What it throws ends the switch, which is undone, and is then thrown by set_placement().
+  std::function<bool(double fraction)> progress = {};
+};
+
+namespace detail {
+
+struct SwitchProgress {
+  const std::function<bool(double fraction)>& function;
+  std::exception_ptr thrown = nullptr;
+
+  static bool call(double fraction, void* user) {
+    auto& self = *static_cast<SwitchProgress*>(user);
+    try {
+      return self.function(fraction);
+    } catch (...) {
+      self.thrown = std::current_exception();
+      return false;
+    }
+  }
+};
+
+/// set: tsr_model_set_placement() or tsr_context_set_placement().
+template <typename T>
+void set_placement(tsr_status (*set)(T*, const tsr_placement*), T* handle, const Placement& placement) {
+  SwitchProgress progress{placement.progress};
+  tsr_switch_options options;
+  check(tsr_switch_options_init(&options, sizeof options));
+  options.no_wait = placement.no_wait;
+  options.deadline_s = placement.deadline_s;
+  options.staging_bytes = placement.staging_bytes;
+  options.progress = placement.progress ? SwitchProgress::call : nullptr;
+  options.progress_user = &progress;
+  tsr_placement given;
+  check(tsr_placement_init(&given, sizeof given));
+  given.split_mode = placement.split_mode;
+  given.tensor_split = placement.tensor_split.data();
+  given.n_tensor_split = placement.tensor_split.size();
+  given.homes = placement.homes.data();
+  given.n_homes = placement.homes.size();
+  given.options = &options;
+  const tsr_status status = set(handle, &given);
+  if (progress.thrown) {
+    std::rethrow_exception(progress.thrown);
+  }
+  check(status);
+}
+
+}  // namespace detail
+
 /// The members of tsr_context_options, with their defaults.
 struct ContextOptions : tsr_context_options {
   ContextOptions() { check(tsr_context_options_init(this, sizeof(tsr_context_options))); }
@@ -208,6 +266,27 @@ class Model {
     check(tsr_model_list_tiles(get(), &list, sizeof *list, &n));
     return {list, n};
   }
+
+  /// What holds, as it was asked for.
+  Placement placement() const {
+    tsr_placement* block = nullptr;
+    check(tsr_model_placement(get(), &block, sizeof *block));
+    const detail::Block<tsr_placement> held(block);
+    Placement placement;
+    placement.split_mode = held->split_mode;
+    placement.tensor_split.assign(held->tensor_split, held->tensor_split + held->n_tensor_split);
+    placement.homes.assign(held->homes, held->homes + held->n_homes);
+    placement.version = held->version;
+    return placement;
+  }
+  /// Switches, with all contexts of the model.
+  void set_placement(const Placement& placement) { detail::set_placement(tsr_model_set_placement, get(), placement); }
+  tsr_split_mode split_mode() const {
+    tsr_split_mode mode = TSR_SPLIT_NONE;
+    check(tsr_model_get_split_mode(get(), &mode));
+    return mode;
+  }
+  void set_split_mode(tsr_split_mode mode) { check(tsr_model_set_split_mode(get(), mode, nullptr)); }
 
   /// Pointers in it live as long as this object.
   tsr_vocab_info vocab() const {
@@ -451,6 +530,10 @@ class Context {
       check(tsr_context_decode(get(), &batch));
     }
   }
+
+  /// Switches the placement of the context's model, with all its contexts. Any thread.
+  void set_placement(const Placement& placement) { detail::set_placement(tsr_context_set_placement, get(), placement); }
+  void set_split_mode(tsr_split_mode mode) { check(tsr_context_set_split_mode(get(), mode, nullptr)); }
 
   int64_t n_logits() const {
     int64_t n = 0;

@@ -151,6 +151,10 @@ class Device {
 
   /// The queue on which this device computes. Owned by the device.
   virtual Queue& compute_queue() = 0;
+
+  /// A further queue, for work beside the computing: what fails there poisons that queue alone. The device outlives it.
+  /// Errors: kOutOfMemory; kDeviceLost when the device is known to be dead.
+  virtual Result<std::unique_ptr<Queue>> make_queue() = 0;
 };
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <optional>
+#include <set>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -143,12 +143,33 @@ std::vector<int> cuts_per_device(const Shares& shares, int n_devices, int n_cuts
   return counts;
 }
 
+void lay_out(const TileSet& tiles, const PlacementTarget& target, Placement& placement) {
+  placement.offset.assign(tiles.tiles.size(), 0);
+  placement.tile_region_bytes.assign(static_cast<size_t>(target.n_devices), 0);
+  const auto lay = [&](size_t t) {
+    const int32_t home = placement.home[t];
+    uint64_t& region = placement.tile_region_bytes[static_cast<size_t>(home)];
+    placement.offset[t] = region;
+    region += round_up(target.tile_bytes(tiles.tiles[t], home), target.unit_bytes(home));
+  };
+  const size_t n_tiles = tiles.tiles.size();
+  for (size_t t = 0; t < n_tiles; ++t) {
+    if (tiles.tiles[t].kind != TileKind::kHead) {
+      lay(t);
+    }
+  }
+  for (size_t t = n_tiles; t-- > 0;) {
+    if (tiles.tiles[t].kind == TileKind::kHead) {
+      lay(t);
+    }
+  }
+}
+
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
                          uint64_t version) {
   Placement placement;
   placement.version = version;
   placement.made_by = mode;
-  placement.tile_region_bytes.assign(static_cast<size_t>(target.n_devices), 0);
   const std::vector<int32_t> by_layer = layer_homes(tiles.attn_cuts.size(), shares, target.n_devices);
   const std::vector<int32_t> by_cut = device_of_cut(shares, target.n_devices, tiles.n_cuts);
   for (const Tile& tile : tiles.tiles) {
@@ -167,11 +188,9 @@ Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& sha
         placement.worker.back() = home;
       }
     }
-    uint64_t& region = placement.tile_region_bytes[static_cast<size_t>(home)];
     placement.home.push_back(home);
-    placement.offset.push_back(region);
-    region += round_up(target.tile_bytes(tile, home), target.unit_bytes(home));
   }
+  lay_out(tiles, target, placement);
   return placement;
 }
 
@@ -188,10 +207,8 @@ class Gaps {
   void set_end(uint64_t end) { end_ = end; }
   [[nodiscard]] uint64_t end() const { return end_; }
 
-  /// A gap of just this size, if there is one.
-  std::optional<uint64_t> take_exactly(uint64_t bytes) {
-    return by_size_.contains(bytes) ? std::optional(take(bytes)) : std::nullopt;
-  }
+  /// Whether there is a gap of just this size.
+  [[nodiscard]] bool has(uint64_t bytes) const { return by_size_.contains(bytes); }
   /// The smallest gap that holds `bytes`, or the end.
   uint64_t take(uint64_t bytes) {
     const auto gap = by_size_.lower_bound(bytes);
@@ -210,58 +227,181 @@ class Gaps {
   uint64_t end_ = 0;
 };
 
-struct PlacedTile {
-  size_t tile = 0;
+/// A thing on the device that is being laid out.
+struct Placed {
+  size_t thing = 0;
   uint64_t bytes = 0;  // whole units
 };
 
-/// New offsets for one device's tiles; returns the end of the region.
-uint64_t fill_gaps(const std::vector<PlacedTile>& staying, std::vector<PlacedTile> arriving,
-                   const std::vector<uint64_t>& current, std::vector<uint64_t>& offsets) {
-  std::vector<PlacedTile> in_order = staying;
-  std::ranges::sort(in_order, {}, [&](const PlacedTile& t) { return current[t.tile]; });
+// A part of its region that a device may waste in gaps, so that less is copied: a sixteenth.
+constexpr uint64_t kWasteParts = 16;
+
+/// New offsets for what one device has; returns the end of the region.
+uint64_t fill_gaps(std::vector<Placed> staying, std::vector<Placed> arriving, const std::vector<uint64_t>& current,
+                   std::vector<uint64_t>& offsets) {
+  std::ranges::sort(staying, {}, [&](const Placed& t) { return current[t.thing]; });
   Gaps gaps;
-  for (const PlacedTile& t : in_order) {
-    gaps.add(gaps.end(), current[t.tile]);
-    gaps.set_end(current[t.tile] + t.bytes);
-    offsets[t.tile] = current[t.tile];
+  for (const Placed& t : staying) {
+    gaps.add(gaps.end(), current[t.thing]);
+    gaps.set_end(current[t.thing] + t.bytes);
+    offsets[t.thing] = current[t.thing];
   }
-  // Gaps of just the right size first: tiles of a kind are alike, and a smaller one would waste theirs.
-  std::erase_if(arriving, [&](const PlacedTile& t) {
-    const auto place = gaps.take_exactly(t.bytes);
-    offsets[t.tile] = place.value_or(0);
-    return place.has_value();
-  });
-  std::ranges::stable_sort(arriving, std::greater<>(), &PlacedTile::bytes);
-  for (const PlacedTile& t : arriving) {
-    offsets[t.tile] = gaps.take(t.bytes);
+  // Gaps of just the right size first: things of a kind are alike, and a smaller one would waste theirs.
+  std::ranges::stable_sort(arriving, std::greater<>(), &Placed::bytes);
+  std::vector<Placed> rest;
+  for (const Placed& t : arriving) {
+    if (gaps.has(t.bytes)) {
+      offsets[t.thing] = gaps.take(t.bytes);
+    } else {
+      rest.push_back(t);
+    }
+  }
+  for (const Placed& t : rest) {
+    offsets[t.thing] = gaps.take(t.bytes);
   }
   return gaps.end();
 }
 
+/// Moves of things of one size that follow one another: each goes to where the next one is now. Chooses among the
+/// places that the things have in the new layout, so that few cycles are many moves long.
+class Chains {
+ public:
+  /// things: all of one size that change their place, in order.
+  Chains(Layout& layout, const Layout& current, const std::vector<size_t>& things) : layout_(layout), things_(things) {
+    std::map<std::pair<int32_t, uint64_t>, size_t> now;  // place -> thing
+    for (const size_t t : things) {
+      now[{current.home[t], current.offset[t]}] = t;
+    }
+    places_.resize(layout.region_bytes.size());
+    for (const size_t t : things) {
+      const auto occupant = now.find({layout.home[t], layout.offset[t]});
+      places_[static_cast<size_t>(layout.home[t])].push_back(
+          {layout.offset[t], occupant == now.end() ? kNobody : occupant->second});
+    }
+    for (std::vector<Place>& places : places_) {
+      // Those with somebody in them first: they are taken from the end.
+      std::ranges::sort(places, std::greater<>(), &Place::offset);
+      std::ranges::stable_partition(places, [](const Place& p) { return p.occupant == kNobody; });
+    }
+  }
+
+  void link() {
+    // Four cycles keep the links of two devices busy in both directions; each costs a copy through staging, so short
+    // ones are not worth it.
+    constexpr size_t kMostCycles = 4;
+    constexpr size_t kLeastMoves = 16;
+    const size_t length = std::max(kLeastMoves, things_.size() / kMostCycles);
+    std::set<size_t> linked;
+    for (const size_t start : things_) {
+      size_t next = start;
+      for (size_t n = 1; next != kNobody && linked.insert(next).second; ++n) {
+        const Place place = take(static_cast<size_t>(layout_.home[next]), start, n >= length);
+        layout_.offset[next] = place.offset;
+        next = place.occupant;
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kNobody = SIZE_MAX;
+  struct Place {
+    uint64_t offset = 0;
+    size_t occupant = kNobody;
+  };
+
+  // A place on the device: where the chain's start is only when the chain shall close, or nothing else is left.
+  Place take(size_t device, size_t start, bool close) {
+    std::vector<Place>& places = places_[device];
+    size_t i = places.size() - 1;
+    if (close) {
+      const auto of_start = std::ranges::find(places, start, &Place::occupant);
+      i = of_start == places.end() ? i : static_cast<size_t>(of_start - places.begin());
+    } else if (places[i].occupant == start && i > 0) {
+      --i;
+    }
+    const Place place = places[i];
+    places.erase(places.begin() + static_cast<ptrdiff_t>(i));
+    return place;
+  }
+
+  Layout& layout_;
+  const std::vector<size_t>& things_;
+  std::vector<std::vector<Place>> places_;  // by device: not taken yet
+};
+
 }  // namespace
+
+Layout keep_offsets(const Layout& wanted, const Layout& current,
+                    const std::function<uint64_t(size_t thing, int device)>& bytes) {
+  Layout layout = wanted;
+  for (size_t d = 0; d < wanted.region_bytes.size(); ++d) {
+    const auto device = static_cast<int32_t>(d);
+    std::vector<Placed> here;
+    std::vector<Placed> arriving;
+    for (size_t t = 0; t < wanted.home.size(); ++t) {
+      if (wanted.home[t] == device) {
+        (current.home[t] == device ? here : arriving).push_back({t, bytes(t, static_cast<int>(d))});
+      }
+    }
+    const uint64_t end = wanted.region_bytes[d];
+    const uint64_t most = std::max(end, current.region_bytes[d]);
+    // First all that lies within the new region stays, then less and less of it: what moves fills gaps that are left.
+    // At last everything stays.
+    for (const uint64_t keep : {end, end - end / 8, end - end / 4, end / 2, UINT64_MAX}) {
+      std::vector<Placed> staying;
+      std::vector<Placed> moving = arriving;
+      for (const Placed& t : here) {
+        (t.bytes <= keep && current.offset[t.thing] <= keep - t.bytes ? staying : moving).push_back(t);
+      }
+      std::vector<uint64_t> offsets = layout.offset;
+      const uint64_t region = fill_gaps(std::move(staying), std::move(moving), current.offset, offsets);
+      if (region <= (keep == UINT64_MAX ? most : std::min(most, end + end / kWasteParts))) {
+        layout.offset = std::move(offsets);
+        layout.region_bytes[d] = region;
+        break;
+      }
+    }
+  }
+  std::map<uint64_t, std::vector<size_t>> moving;  // by size
+  for (size_t t = 0; t < layout.home.size(); ++t) {
+    if (layout.home[t] >= 0 && (layout.home[t] != current.home[t] || layout.offset[t] != current.offset[t])) {
+      moving[bytes(t, layout.home[t])].push_back(t);
+    }
+  }
+  for (const auto& [size, things] : moving) {
+    Chains(layout, current, things).link();
+  }
+  return layout;
+}
 
 Placement keep_places(const TileSet& tiles, const Placement& wanted, const Placement& current,
                       const PlacementTarget& target) {
+  const Layout kept =
+      keep_offsets({wanted.home, wanted.offset, wanted.tile_region_bytes},
+                   {current.home, current.offset, current.tile_region_bytes}, [&](size_t tile, int device) {
+                     return round_up(target.tile_bytes(tiles.tiles[tile], device), target.unit_bytes(device));
+                   });
   Placement placement = wanted;
-  for (int d = 0; d < target.n_devices; ++d) {
-    std::vector<PlacedTile> staying;
-    std::vector<PlacedTile> arriving;
-    for (size_t t = 0; t < tiles.tiles.size(); ++t) {
-      if (wanted.home[t] == d) {
-        const uint64_t bytes = round_up(target.tile_bytes(tiles.tiles[t], d), target.unit_bytes(d));
-        (current.home[t] == d ? staying : arriving).push_back({t, bytes});
-      }
-    }
-    std::vector<uint64_t> offsets = placement.offset;
-    const uint64_t end = fill_gaps(staying, std::move(arriving), current.offset, offsets);
-    const auto i = static_cast<size_t>(d);
-    if (end <= std::max(wanted.tile_region_bytes[i], current.tile_region_bytes[i])) {
-      placement.offset = std::move(offsets);
-      placement.tile_region_bytes[i] = end;
-    }
-  }
+  placement.offset = kept.offset;
+  placement.tile_region_bytes = kept.region_bytes;
   return placement;
+}
+
+std::vector<double> rounded_shares(const TileSet& tiles, SplitMode mode, const Shares& shares, int n_devices) {
+  std::vector<double> parts(static_cast<size_t>(n_devices), 0);
+  std::vector<int32_t> homes;  // of equal parts of the model
+  switch (mode) {
+    case SplitMode::kNone: homes = {first_device(shares, n_devices)}; break;
+    case SplitMode::kLayer:
+      homes = layer_homes(tiles.attn_cuts.size(), shares, n_devices);
+      homes.pop_back();
+      break;
+    case SplitMode::kTensor: homes = device_of_cut(shares, n_devices, tiles.n_cuts); break;
+  }
+  for (const int32_t home : homes) {
+    parts[static_cast<size_t>(home)] += 1.0 / static_cast<double>(homes.size());
+  }
+  return parts;
 }
 
 }  // namespace tessera

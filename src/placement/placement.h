@@ -58,7 +58,7 @@ struct Placement {
   }
 };
 
-/// What a generator needs to know of the devices.
+/// What placing tiles needs to know of the devices.
 struct PlacementTarget {
   int n_devices = 1;
   /// Bytes of a tile in the layout of a device's kernel class.
@@ -71,17 +71,42 @@ struct PlacementTarget {
   bool streams_experts = false;
 };
 
+/// Gives tiles with homes their offsets, one after another. The head comes last, its cuts in falling order: between
+/// layer and tensor all but its last cut leave the last device or come to it, and what lies at the end leaves no hole.
+/// REQUIRES: placement.home has a device for every tile.
+void lay_out(const TileSet& tiles, const PlacementTarget& target, Placement& placement);
+
 /// The placement of a split mode: everything on the first device with a share (none); whole layers in order, each
 /// device its share of their number, with the head on the last (layer); the cuts of every layer divided over the
 /// devices (tensor). An expert goes with its cut. REQUIRES: check_shares() passed.
 Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& shares, const PlacementTarget& target,
                          uint64_t version);
 
-/// `wanted` with the same homes and other offsets: a tile that already has its home under `current` stays where it is,
-/// and the others fill the gaps, on every device where that takes no more room than the larger of the two regions.
-/// Elsewhere the device keeps wanted's own offsets. For transitions: fewer bytes move. REQUIRES: both are placements of
-/// `tiles`.
+/// Where things with a home lie on their devices: tiles, or the states that follow them. Sizes are whole units.
+struct Layout {
+  std::vector<int32_t> home;           // by thing: device; -1: it is not there
+  std::vector<uint64_t> offset;        // by thing: bytes from the start of its device's region
+  std::vector<uint64_t> region_bytes;  // by device
+};
+
+/// `wanted` with the same homes and other offsets, so that a transition from `current` moves few bytes, and moves them
+/// well. On every device: what has its home there already stays where it is, unless it lies behind the end of wanted's
+/// region; the others fill the gaps. Where that would waste more than a sixteenth of the region in gaps, more of it is
+/// laid anew, from the end. No region gets larger than the larger of wanted's and current's.
+///
+/// Among things of one size that move, each goes as far as possible to where the next one is now, in few long chains:
+/// where devices exchange things one for one, nearest gaps would make many short cycles, and every cycle costs a copy
+/// through staging. There are up to about four chains for each size, so that all links have work.
+/// bytes(thing, device): what it takes there. REQUIRES: nothing overlaps in either map.
+Layout keep_offsets(const Layout& wanted, const Layout& current,
+                    const std::function<uint64_t(size_t thing, int device)>& bytes);
+
+/// keep_offsets() for tiles. REQUIRES: both are placements of `tiles`.
 Placement keep_places(const TileSet& tiles, const Placement& wanted, const Placement& current,
                       const PlacementTarget& target);
+
+/// The part of the model that each device gets of the shares asked for: of the layers under layer, of every tensor
+/// under tensor, in what layers and cuts express.
+std::vector<double> rounded_shares(const TileSet& tiles, SplitMode mode, const Shares& shares, int n_devices);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
@@ -165,7 +166,10 @@ TEST(Placement, TilesOfADeviceLieOnTheGridWithoutOverlap) {
       const Placement placement = make_placement(set, mode, shares, target, 7);
       EXPECT_EQ(placement.version, 7U);
       std::vector<uint64_t> end(3, 0);
-      for (size_t t = 0; t < set.tiles.size(); ++t) {
+      std::vector<size_t> in_order(set.tiles.size());
+      std::iota(in_order.begin(), in_order.end(), 0);
+      std::ranges::sort(in_order, {}, [&](size_t t) { return placement.offset[t]; });
+      for (const size_t t : in_order) {
         const auto home = static_cast<size_t>(placement.home[t]);
         EXPECT_EQ(placement.offset[t] % 4096, 0U);
         EXPECT_EQ(placement.offset[t], end[home]);
@@ -302,6 +306,36 @@ TEST(KeepPlaces, LayerToTensorMovesHalfTheBytesAndNothingWithinADevice) {
   EXPECT_GT(local_and_link_bytes(set, layer, tensor, target).first, 0U);  // what keeping saves
 }
 
+// Two devices exchange a tile for a tile, again and again: that would be a cycle for each pair, and a copy through
+// staging for each cycle.
+TEST(KeepPlaces, ExchangesMakeFewCycles) {
+  const TensorTable table = small_table(40, DType::kF32);
+  const TileSet set = make_tiles(table, 2);
+  const PlacementTarget target = target_of(table, 2);
+  Placement current = make_placement(set, SplitMode::kLayer, {}, target, 1);
+  for (int i = 0; i < 6; ++i) {
+    const SplitMode mode = i % 2 == 0 ? SplitMode::kTensor : SplitMode::kLayer;
+    const Placement wanted = make_placement(set, mode, {}, target, current.version + 1);
+    const Placement kept = keep_places(set, wanted, current, target);
+    EXPECT_EQ(kept.tile_region_bytes, wanted.tile_region_bytes) << "as small as if it had been loaded so";
+    TransitionRequest request;
+    request.pools.assign(2, {target.unit_bytes(0), UINT64_MAX});
+    int64_t n_moving = 0;
+    for (size_t t = 0; t < set.tiles.size(); ++t) {
+      n_moving += current.home[t] != kept.home[t] ? 1 : 0;
+      request.extents.push_back(
+          {target.tile_bytes(set.tiles[t], 0), {current.home[t], current.offset[t]}, {kept.home[t], kept.offset[t]}});
+    }
+    const auto plan = plan_transition(request);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const auto n_cycles = std::ranges::count(plan->moves, true, &Move::to_staging);
+    EXPECT_GE(n_moving, 80);
+    EXPECT_GE(n_cycles, 2) << "both directions at once";
+    EXPECT_LE(n_cycles, 16);
+    current = kept;
+  }
+}
+
 TEST(KeepPlaces, RandomHomesStayWithinTheLargerRegion) {
   const TensorTable table = small_table(6, DType::kQ4_0);
   const TileSet set = make_tiles(table, 4);
@@ -325,6 +359,18 @@ TEST(KeepPlaces, RandomHomesStayWithinTheLargerRegion) {
     local_and_link_bytes(set, current, kept, target);
     current = kept;
   }
+}
+
+TEST(Placement, SharesAreSaidAsRounded) {
+  const TensorTable table = small_table(8, DType::kF32);
+  const TileSet set = make_tiles(table, 4);
+  const auto shares = [&](SplitMode mode, std::vector<double> parts) { return rounded_shares(set, mode, {parts}, 3); };
+  using testing::ElementsAre;
+  EXPECT_THAT(shares(SplitMode::kNone, {0, 5, 1}), ElementsAre(0, 1, 0));
+  EXPECT_THAT(shares(SplitMode::kLayer, {3, 3, 2}), ElementsAre(0.375, 0.375, 0.25));
+  EXPECT_THAT(shares(SplitMode::kLayer, {}), ElementsAre(0.375, 0.25, 0.375));
+  EXPECT_THAT(shares(SplitMode::kTensor, {1, 0, 1}), ElementsAre(0.5, 0, 0.5));
+  EXPECT_THAT(shares(SplitMode::kTensor, {100, 101, 99}), ElementsAre(0.25, 0.5, 0.25));
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ class Planner {
 
   Status check_budgets() const;
 
+  /// The pool whose staging a pool uses.
+  [[nodiscard]] size_t staging_of(int32_t pool) const {
+    const int32_t other = request_.pools[static_cast<size_t>(pool)].staging_pool;
+    return static_cast<size_t>(other < 0 ? pool : other);
+  }
   [[nodiscard]] const Extent& extent(int32_t e) const { return request_.extents[static_cast<size_t>(e)]; }
   [[nodiscard]] int64_t n_units(int32_t e) const { return static_cast<int64_t>((extent(e).bytes + grid_ - 1) / grid_); }
   /// REQUIRES: the place is on a device.
@@ -92,6 +97,12 @@ Status Planner::check_sizes() {
     if (!std::has_single_bit(pool.unit_bytes)) {
       return {ErrorCode::kInvalidArgument,
               fmt::format("a pool's unit of {} bytes is no power of two", pool.unit_bytes)};
+    }
+    const ptrdiff_t index = &pool - request_.pools.data();
+    if (pool.staging_pool >= index ||
+        (pool.staging_pool >= 0 && request_.pools[static_cast<size_t>(pool.staging_pool)].staging_pool >= 0)) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("pool {} has no staging of its own and names pool {} for it", index, pool.staging_pool)};
     }
     grid_ = grid_ == 0 ? pool.unit_bytes : std::min(grid_, pool.unit_bytes);
   }
@@ -261,8 +272,8 @@ void Planner::leave_source(const UnitRun& run, int32_t move) {
 /// What nothing else could move lies on cycles: opens them, one run at a time, through staging.
 void Planner::break_cycles() {
   const int64_t n_slots = static_cast<int64_t>(request_.staging_bytes / grid_) / piece_units_;
-  std::vector<int64_t> used(request_.pools.size(), 0);             // runs staged so far, by device
-  std::map<std::pair<int32_t, int64_t>, int32_t> slot_emptied_by;  // (device, slot): move
+  std::vector<int64_t> used(request_.pools.size(), 0);            // runs staged so far, by pool with staging
+  std::map<std::pair<size_t, int64_t>, int32_t> slot_emptied_by;  // (pool with staging, slot): move
   for (int32_t e = 0; e < static_cast<int32_t>(request_.extents.size()); ++e) {
     for (int64_t i = 0; moves(e) && i < n_units(e); ++i) {
       ++plan_.n_steps;
@@ -274,15 +285,16 @@ void Planner::break_cycles() {
         ++run.end;
       }
       const int32_t device = extent(e).to.device;
-      const int64_t slot = used[static_cast<size_t>(device)]++ % n_slots;
+      const size_t staging = staging_of(device);
+      const int64_t slot = used[staging]++ % n_slots;
       const PoolPosition staged = {device, static_cast<uint64_t>(slot * piece_units_) * grid_};
-      DevicePeak& peak = plan_.peaks[static_cast<size_t>(device)];
+      DevicePeak& peak = plan_.peaks[staging];
       peak.staging = std::max(peak.staging, static_cast<uint64_t>((slot + 1) * piece_units_) * grid_);
 
       Move in = move_of(run);
       in.to = staged;
       in.to_staging = true;
-      if (const auto last = slot_emptied_by.find({device, slot}); last != slot_emptied_by.end()) {
+      if (const auto last = slot_emptied_by.find({staging, slot}); last != slot_emptied_by.end()) {
         in.after.push_back(last->second);
       }
       mark(run, UnitState::kStaged);
@@ -294,7 +306,7 @@ void Planner::break_cycles() {
       out.from_staging = true;
       wait_for_destination(run, out);  // which could only become empty after `in`
       mark(run, UnitState::kMoved);
-      slot_emptied_by[{device, slot}] = add_move(std::move(out));
+      slot_emptied_by[{staging, slot}] = add_move(std::move(out));
       i = run.end - 1;
     }
   }

@@ -44,16 +44,17 @@ struct Extent {
 struct PoolLimits {
   uint64_t unit_bytes = 0;    // grid of this pool, a power of two: offsets are multiples of it
   uint64_t budget_bytes = 0;  // most that extents and staging may take; what else lives there is already taken off
+  int32_t staging_pool = -1;  // an earlier pool whose staging this one uses too (another range of the same device)
 };
 
 struct TransitionRequest {
   std::vector<Extent> extents;
   std::vector<PoolLimits> pools;                // by device
-  uint64_t staging_bytes = uint64_t{64} << 20;  // per device, used only where cycles exist
+  uint64_t staging_bytes = uint64_t{64} << 20;  // per pool with staging of its own, used only where cycles exist
   uint64_t piece_bytes = uint64_t{32} << 20;    // largest copy; at most staging_bytes
 };
 
-/// One copy. A staging position is an offset from the start of the device's staging.
+/// One copy. A staging position is an offset from the start of the staging of that pool, or of its staging_pool.
 struct Move {
   int32_t extent = 0;
   uint64_t extent_offset = 0;  // which of its bytes

@@ -272,5 +272,43 @@ TEST(Planner, PredictionWaitsForWhatEmptiesTheDestination) {
   EXPECT_DOUBLE_EQ(seconds, 3);
 }
 
+// Ranges of one device: pool 2 lies on the device of pool 0.
+TEST(Planner, PoolsOfADeviceShareItsStaging) {
+  TransitionRequest request;
+  request.pools = {{64, 1 << 20}, {64, 1 << 20}, {64, 1 << 20, 0}};
+  request.staging_bytes = 64;
+  request.piece_bytes = 64;
+  // A cycle in pools 0 and 1, one in pools 2 and 1.
+  request.extents = {{64, {0, 0}, {1, 0}}, {64, {1, 0}, {0, 0}}, {64, {1, 64}, {2, 0}}, {64, {2, 0}, {1, 64}}};
+  const auto plan = plan_transition(request);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->peaks[2].staging, 0U);
+  EXPECT_EQ(plan->peaks[0].staging + plan->peaks[1].staging, 128U);
+  // What stages in pool 2 waits until pool 0 has left the place.
+  request.extents = {{64, {1, 0}, {0, 0}}, {64, {0, 0}, {1, 0}}, {64, {1, 64}, {2, 0}}, {64, {2, 0}, {1, 64}}};
+  const auto shared = plan_transition(request);
+  ASSERT_TRUE(shared.ok());
+  EXPECT_EQ(shared->peaks[0].staging, 64U);
+  EXPECT_EQ(shared->peaks[1].staging, 0U);
+  std::vector<size_t> in;
+  std::vector<int32_t> out;
+  for (size_t m = 0; m < shared->moves.size(); ++m) {
+    if (shared->moves[m].to_staging) {
+      in.push_back(m);
+    }
+    if (shared->moves[m].from_staging) {
+      out.push_back(static_cast<int32_t>(m));
+    }
+  }
+  ASSERT_EQ(in.size(), 2U);
+  EXPECT_THAT(shared->moves[in[1]].after, testing::Contains(out[0]));
+  for (const int32_t wrong : {2, 3}) {
+    request.pools[2].staging_pool = wrong;
+    EXPECT_EQ(plan_transition(request).status().code(), ErrorCode::kInvalidArgument) << wrong;
+  }
+  request.pools = {{64, 1 << 20}, {64, 1 << 20, 0}, {64, 1 << 20, 1}};
+  EXPECT_EQ(plan_transition(request).status().code(), ErrorCode::kInvalidArgument) << "a pool that borrows itself";
+}
+
 }  // namespace
 }  // namespace tessera

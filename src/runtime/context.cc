@@ -14,13 +14,21 @@
 #include "kernels/ops/kv_layout.h"
 #include "memory/sequence_memory.h"
 #include "memory/state_format.h"
+#include "runtime/context_memory.h"
 #include "runtime/context_state.h"
 #include "runtime/memory_plan.h"
 #include "runtime/micro_batch.h"
 #include "runtime/model_state.h"
-#include "runtime/rec_store.h"
 
 namespace tessera {
+namespace {
+
+// A call from the progress function of a switch, which runs on the loop thread.
+Status switching_status() {
+  return {ErrorCode::kBusy, "the model's placement is being switched; call when that has returned"};
+}
+
+}  // namespace
 
 class Context::Impl {
  public:
@@ -30,40 +38,22 @@ class Context::Impl {
         options_(options),
         sizes_(std::move(sizes)),
         memory_(std::move(memory)),
-        rec_(m_),
+        place_(m_, options_, sizes_, memory_),
         tokens_(static_cast<size_t>(options.n_seq_max)) {}
 
   ~Impl() {
     for (const auto& device : m_.devices.devices) {
       settle(device->compute_queue());
     }
-    for (size_t d = 0; d < m_.weights.size(); ++d) {
-      m_.weights[d].kv_bytes -= kv_ranges_.size() > d ? kv_ranges_[d]->committed_bytes() : 0;
-      m_.weights[d].scratch_bytes -= scratch_ranges_.size() > d ? scratch_ranges_[d]->committed_bytes() : 0;
-    }
   }
 
-  Status open() {
-    const std::vector<uint64_t> tile_bytes = kv_tile_bytes(m_, options_, sizes_);
-    const StateLayout layout = layout_state(m_, tile_bytes);
-    ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m_, options_, sizes_));
-    TRY(check_fit(m_, needs));
-    for (size_t d = 0; d < needs.size(); ++d) {
-      TRY(add_range(d, needs[d].kv_bytes, "KV cache", kv_ranges_, m_.weights[d].kv_bytes));
-      TRY(add_range(d, needs[d].scratch_bytes, "scratch", scratch_ranges_, m_.weights[d].scratch_bytes));
-    }
-    kv_bases_.assign(layout.offsets.size(), nullptr);
-    for (size_t i = 0; i < layout.offsets.size(); ++i) {
-      if (tile_bytes[i] > 0) {
-        kv_bases_[i] = kv_ranges_[home_of_state(m_, i)]->base() + layout.offsets[i];
-      }
-    }
-    TRY(rec_.open(options_.n_seq_max, sizes_.n_snapshots));
-    return lower_program();
-  }
+  Status open() { return place_.open(); }
+
+  // Ok while the context may be used.
+  [[nodiscard]] Status alive() const { return dead_.ok() ? m_.lost : dead_; }
 
   Status decode(std::span<const BatchToken> batch, const DecodeProgress& progress) {
-    TRY(dead_);
+    TRY(alive());
     TRY(check_batch(batch));
     std::vector<int64_t> lengths;  // by sequence, to go back to
     for (int32_t s = 0; s < options_.n_seq_max; ++s) {
@@ -109,7 +99,7 @@ class Context::Impl {
     return change_book([&](std::vector<RecMove>& moves) -> Status {
       TRY(memory_.snapshot(seq, moves));
       for (const RecMove& move : moves) {
-        const Status ready = rec_.ready_snapshot(move.to);
+        const Status ready = place_.rec().ready_snapshot(move.to);
         if (!ready.ok()) {
           memory_.drop_snapshot(seq);
           return ready;
@@ -142,8 +132,8 @@ class Context::Impl {
     write_state(*shape_, content, out);
     DeviceLists lists;
     for (const StateSequence& sequence : content.sequences) {
-      add_state_copies({m_, *shape_, memory_, kv_bases_, rec_}, sequence, content.whole ? sequence.seq : seq,
-                       out.data(), false, lists);
+      add_state_copies({m_, *shape_, memory_, place_.kv_bases(), place_.rec()}, sequence,
+                       content.whole ? sequence.seq : seq, out.data(), false, lists);
     }
     TRY(run_copies(lists));
     if (content.n_logits > 0) {
@@ -164,11 +154,11 @@ class Context::Impl {
     for (const StateSequence& sequence : content.sequences) {
       const int32_t to = content.whole ? sequence.seq : seq;
       for (const RecSnapshot& snapshot : book.snapshots(to)) {
-        TRY(rec_.ready_snapshot(snapshot.place));
+        TRY(place_.rec().ready_snapshot(snapshot.place));
       }
       // Restoring only reads the bytes.
-      add_state_copies({m_, *shape_, book, kv_bases_, rec_}, sequence, to, const_cast<std::byte*>(bytes.data()), true,
-                       lists);
+      add_state_copies({m_, *shape_, book, place_.kv_bases(), place_.rec()}, sequence, to,
+                       const_cast<std::byte*>(bytes.data()), true, lists);
     }
     std::vector<float> logits(static_cast<size_t>(content.n_logits * shape_->n_vocab));
     if (!logits.empty()) {
@@ -193,11 +183,16 @@ class Context::Impl {
     return copied;
   }
 
-  Status on_loop(const std::function<Status()>& fn) { return m_.loop->run(fn); }
+  Status on_loop(const std::function<Status()>& fn) {
+    return m_.loop->run([&] { return m_.switching ? switching_status() : fn(); });
+  }
 
   // The same for what changes sequences.
   Status on_living_loop(const std::function<Status()>& fn) {
-    return on_loop([&] { return dead_.ok() ? fn() : dead_; });
+    return on_loop([&] {
+      const Status status = alive();
+      return status.ok() ? fn() : status;
+    });
   }
 
   std::shared_ptr<Model> model_;
@@ -205,58 +200,18 @@ class Context::Impl {
   ContextOptions options_;
   ContextSizes sizes_;
   SequenceMemory memory_;
-  RecStore rec_;
+  ContextMemory place_;                       // refers to the three before it
   std::vector<std::vector<int32_t>> tokens_;  // by sequence: what it holds
-  ContextStats stats_;
   int64_t n_outputs_ = 0;
 
  private:
-  // What the host shares with the devices' queues, one of each parity.
+  // The last micro-batch of one parity.
   struct Side {
-    // Not filled: a page of them takes memory only when a batch first needs it.
-    std::unique_ptr<std::byte[]> inputs;
-    std::unique_ptr<float[]> logits;
-    std::vector<Event> events;    // by segment, of the last micro-batch of this parity
-    int64_t n_outputs = 0;        // rows that wait to be taken from `logits`
-    float* outputs_to = nullptr;  // where they go; null: they stay
+    std::shared_ptr<const Lowered> lowered;  // what ran
+    std::vector<Event> events;               // by its segments
+    int64_t n_outputs = 0;                   // rows that wait to be taken from the host's block
+    float* outputs_to = nullptr;             // where they go; null: they stay
   };
-
-  Status add_range(size_t device, uint64_t bytes, const char* purpose,
-                   std::vector<std::unique_ptr<MemoryRange>>& ranges, uint64_t& total) {
-    ASSIGN_OR_RETURN(auto range, m_.devices[device].reserve(std::max<uint64_t>(bytes, 1), purpose));
-    TRY(range->resize(bytes));
-    total += range->committed_bytes();
-    ranges.push_back(std::move(range));
-    return {};
-  }
-
-  Status lower_program() {
-    host_layout_ = host_input_layout(sizes_.shape, m_.definition.info.n_embd, m_.kv_classes.windows.size());
-    LowerInput input = m_.lower_input();
-    for (size_t d = 0; d < input.devices.size(); ++d) {
-      input.devices[d].scratch = scratch_ranges_[d]->base();
-    }
-    input.k_type = options_.k_type;
-    input.v_type = options_.v_type;
-    input.kv_bases = kv_bases_;
-    input.rec_bases = rec_.bases();
-    input.shape = sizes_.shape;
-    for (size_t p = 0; p < 2; ++p) {
-      sides_[p].inputs = std::make_unique_for_overwrite<std::byte[]>(host_layout_.bytes);
-      sides_[p].logits = std::make_unique_for_overwrite<float[]>(
-          static_cast<size_t>(sizes_.shape.n_outputs * m_.definition.info.n_vocab));
-      input.host_inputs[p] = sides_[p].inputs.get();
-      input.host_logits[p] = sides_[p].logits.get();
-    }
-    ASSIGN_OR_RETURN(lowered_, lower(input));
-    stats_.n_tiles = static_cast<int64_t>(m_.tiles.tiles.size());
-    stats_.n_steps = lowered_.stats.n_kernels;
-    stats_.n_reduces = lowered_.stats.n_reduces;
-    stats_.n_copies = lowered_.stats.n_copies;
-    stats_.copy_bytes_per_token = lowered_.stats.copy_floats_per_token * static_cast<int64_t>(sizeof(float));
-    stats_.n_segments = static_cast<int64_t>(lowered_.segments.size());
-    return {};
-  }
 
   Status check_batch(std::span<const BatchToken> batch) const {
     if (static_cast<int64_t>(batch.size()) > options_.n_batch) {
@@ -314,7 +269,7 @@ class Context::Impl {
     try {
       std::vector<RecMove> moves;
       TRY(change(moves));
-      rec_.submit(moves);
+      place_.rec().submit(moves);
       return {};
     } catch (const std::bad_alloc&) {
       dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left while sequences change; make the context again");
@@ -418,12 +373,13 @@ class Context::Impl {
   Status run_piece(std::span<const BatchToken> piece, bool only_one) {
     const size_t parity = next_side_++ % 2;
     Side& side = sides_[parity];
-    TRY(finish_side(side));
+    std::byte* const inputs = place_.host_inputs(parity);
+    TRY(finish_side(side, parity));
     std::vector<KvToken> tokens(piece.size());
     for (size_t i = 0; i < piece.size(); ++i) {
       tokens[i].seq = piece[i].seq;
     }
-    TRY(fill_embeddings(m_, host_layout_, piece, side.inputs.get()));
+    TRY(fill_embeddings(m_, place_.host_layout(), piece, inputs));
     TRY(memory_.prepare(tokens, batch_));
     submit_page_copies();
     for (const BatchToken& token : piece) {
@@ -432,11 +388,11 @@ class Context::Impl {
     LaunchSizes sizes;
     sizes.n_tokens = static_cast<int32_t>(piece.size());
     sizes.n_seqs = static_cast<int32_t>(batch_.kv.row_seqs.size());
-    sizes.n_outputs = fill_inputs(host_layout_, sizes_.shape, piece, batch_, side.inputs.get());
+    sizes.n_outputs = fill_inputs(place_.host_layout(), sizes_.shape, piece, batch_, inputs);
     submit(side, parity, sizes);
     side.n_outputs = sizes.n_outputs;
     if (only_one) {
-      direct_ = side.logits.get();
+      direct_ = place_.host_logits(parity);
       side.outputs_to = nullptr;
     } else {
       side.outputs_to = logits_.data() + n_outputs_ * m_.definition.info.n_vocab;
@@ -447,15 +403,18 @@ class Context::Impl {
   }
 
   void submit(Side& side, size_t parity, const LaunchSizes& sizes) {
-    std::vector<Event> events(lowered_.segments.size());
-    for (size_t s = 0; s < lowered_.segments.size(); ++s) {
-      const Segment& segment = lowered_.segments[s];
+    const std::shared_ptr<const Lowered>& lowered = place_.lowered();
+    // Before a switch everything was drained: a program waits for nothing that another one did.
+    const bool same_program = side.lowered == lowered;
+    std::vector<Event> events(lowered->segments.size());
+    for (size_t s = 0; s < lowered->segments.size(); ++s) {
+      const Segment& segment = lowered->segments[s];
       Queue& queue = m_.devices[static_cast<size_t>(segment.device)].compute_queue();
       for (const int32_t wait : segment.waits) {
         queue.wait(events[static_cast<size_t>(wait)]);
       }
       for (const int32_t wait : segment.waits_previous) {
-        if (!side.events.empty()) {
+        if (same_program) {
           queue.wait(side.events[static_cast<size_t>(wait)]);
         }
       }
@@ -463,16 +422,18 @@ class Context::Impl {
       events[s] = queue.record();
     }
     side.events = std::move(events);
+    side.lowered = lowered;
   }
 
   // Copies on write, in every tile of the page's class, before the batch that made them necessary.
   void submit_page_copies() {
     DeviceLists lists(m_.devices.size());
+    const std::vector<std::byte*>& kv_bases = place_.kv_bases();
     for (const KvPageCopy& copy : batch_.kv.copies) {
-      for (size_t i = 0; i < kv_bases_.size(); ++i) {
+      for (size_t i = 0; i < kv_bases.size(); ++i) {
         const size_t layer = i / static_cast<size_t>(m_.tiles.n_cuts);
         const int cut = static_cast<int>(i) % m_.tiles.n_cuts;
-        if (kv_bases_[i] == nullptr || m_.kv_classes.of_layer[layer] != copy.klass) {
+        if (kv_bases[i] == nullptr || m_.kv_classes.of_layer[layer] != copy.klass) {
           continue;
         }
         const KvLayerSpec& spec = m_.definition.program.kv_layers[layer];
@@ -483,8 +444,8 @@ class Context::Impl {
           list = std::make_shared<CommandList>();
         }
         Command command;
-        command.copy = {kv_bases_[i] + page * static_cast<uint64_t>(copy.to),
-                        kv_bases_[i] + page * static_cast<uint64_t>(copy.from),
+        command.copy = {kv_bases[i] + page * static_cast<uint64_t>(copy.to),
+                        kv_bases[i] + page * static_cast<uint64_t>(copy.from),
                         page,
                         page,
                         page,
@@ -498,19 +459,19 @@ class Context::Impl {
   }
 
   // Waits until a side's host blocks may be written again, and takes its logits.
-  Status finish_side(Side& side) {
-    if (side.events.empty()) {
+  Status finish_side(Side& side, size_t parity) {
+    if (side.lowered == nullptr) {
       return {};
     }
-    for (const int32_t segment : lowered_.upload_segments) {
+    for (const int32_t segment : side.lowered->upload_segments) {
       side.events[static_cast<size_t>(segment)].wait();
     }
     if (side.n_outputs > 0) {
-      for (const int32_t segment : lowered_.download_segments) {
+      for (const int32_t segment : side.lowered->download_segments) {
         side.events[static_cast<size_t>(segment)].wait();
       }
       if (side.outputs_to != nullptr) {
-        std::memcpy(side.outputs_to, side.logits.get(),
+        std::memcpy(side.outputs_to, place_.host_logits(parity),
                     static_cast<size_t>(side.n_outputs * m_.definition.info.n_vocab) * sizeof(float));
       }
       side.n_outputs = 0;
@@ -529,18 +490,13 @@ class Context::Impl {
       }
     }
     TRY(dead_);
-    for (Side& side : sides_) {
-      TRY(finish_side(side));
+    for (size_t parity = 0; parity < sides_.size(); ++parity) {
+      TRY(finish_side(sides_[parity], parity));
     }
     return {};
   }
 
-  std::vector<std::unique_ptr<MemoryRange>> kv_ranges_;       // by device
-  std::vector<std::unique_ptr<MemoryRange>> scratch_ranges_;  // by device
-  std::vector<std::byte*> kv_bases_;                          // [layer * n_cuts + cut]
-  HostInputLayout host_layout_;
   std::array<Side, 2> sides_;
-  Lowered lowered_;
   size_t next_side_ = 0;
   MemoryBatch batch_;
   std::vector<float> logits_;      // outputs of a batch of several micro-batches
@@ -580,6 +536,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   std::unique_ptr<Impl> opened;
   // On the loop thread from birth to death: an Impl that fails to open gives its bytes back there too.
   const Status status = state.loop->run([&]() -> Status {
+    TRY(state.switching ? switching_status() : state.lost);
     ASSIGN_OR_RETURN(SequenceMemory memory, SequenceMemory::create(std::move(config), rec));
     auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(memory));
     TRY(impl->open());
@@ -671,10 +628,16 @@ Status Context::set_state(int32_t seq, std::span<const std::byte> bytes) {
 const ContextOptions& Context::options() const {
   return impl_->options_;
 }
-const ContextStats& Context::stats() const {
-  return impl_->stats_;
+ContextStats Context::stats() const {
+  ContextStats stats;
+  // Refused only while the model goes away or switches.
+  (void)impl_->on_loop([&]() -> Status {
+    stats = impl_->place_.stats();
+    return {};
+  });
+  return stats;
 }
-const Model& Context::model() const {
+Model& Context::model() const {
   return *impl_->model_;
 }
 

@@ -108,8 +108,9 @@ class Context {
   Status load_state(int32_t seq, const std::string& path);
 
   [[nodiscard]] const ContextOptions& options() const;
-  [[nodiscard]] const ContextStats& stats() const;
-  [[nodiscard]] const Model& model() const;
+  /// Of the model's present placement.
+  [[nodiscard]] ContextStats stats() const;
+  [[nodiscard]] Model& model() const;
 
  private:
   class Impl;

@@ -9,24 +9,17 @@
 #include "base/checked.h"
 #include "gguf/metadata_json.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "runtime/context_memory.h"
 #include "runtime/home_override.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/placement_switch.h"
 #include "runtime/sampling_loader.h"
 #include "runtime/vocab_loader.h"
 #include "runtime/weight_loader.h"
 
 namespace tessera {
 namespace {
-
-Result<SplitMode> parse_split_mode(const std::string& name) {
-  for (const SplitMode mode : {SplitMode::kNone, SplitMode::kLayer, SplitMode::kTensor}) {
-    if (name == split_mode_name(mode)) {
-      return mode;
-    }
-  }
-  return Status(ErrorCode::kInvalidArgument, fmt::format("--split-mode {}: known are none, layer, tensor", name));
-}
 
 Result<CpuIsa> parse_isa(const std::string& name) {
   const std::vector<CpuIsa> available = cpu_isas();
@@ -110,7 +103,7 @@ class ModelLoader {
   }
 
   Status open() {
-    ASSIGN_OR_RETURN(mode_, parse_split_mode(options_.split_mode));
+    ASSIGN_OR_RETURN(mode_, parse_split_mode(options_.split_mode));  // before any device is opened
     ASSIGN_OR_RETURN(CpuIsa isa, parse_isa(options_.cpu_isa));
     const bool scalar = options_.kernels == "scalar";
     if (!scalar && options_.kernels != "auto" && options_.kernels != "fast") {
@@ -162,26 +155,15 @@ class ModelLoader {
         weights.tile_layouts.push_back(layout_tile(m.definition.table, tile, sizer));
       }
     }
-    PlacementTarget target;
-    target.n_devices = n_devices;
-    target.tile_bytes = [&](const Tile& tile, int device) {
-      return m.weights[static_cast<size_t>(device)]
-          .tile_layouts[static_cast<size_t>(&tile - m.tiles.tiles.data())]
-          .bytes;
-    };
-    target.unit_bytes = [&](int device) { return m.devices[static_cast<size_t>(device)].info().unit_bytes; };
-    ASSIGN_OR_RETURN(target.fixed_home, fixed_homes(options_, m.definition.table, m.tiles, m.devices));
-    target.streams_experts = options_.n_expert_slots > 0;
+    ASSIGN_OR_RETURN(m.fixed_home, fixed_homes(options_, m.definition.table, m.tiles, m.devices));
     m.n_expert_slots = options_.n_expert_slots;
-    m.placement = make_placement(m.tiles, mode_, shares, target, 1);
+    m.request = {options_.split_mode, options_.tensor_split};
+    ASSIGN_OR_RETURN(m.placement, requested_placement(m, m.request, 1));
     report_shares(shares, n_cuts);
     fill_summary(n_cuts);
     for (size_t d = 0; d < m.weights.size(); ++d) {
-      DeviceWeights& weights = m.weights[d];
-      const uint64_t unit = m.devices[d].info().unit_bytes;
-      const bool used = m.placement.uses(static_cast<int>(d));
-      weights.tiles_offset = used ? round_up(m.replicas.bytes, unit) : 0;
-      weights.bytes = weights.tiles_offset + m.placement.tile_region_bytes[d];
+      m.weights[d].tiles_offset = round_up(m.replicas.bytes, m.devices[d].info().unit_bytes);
+      m.weights[d].bytes = m.weight_bytes(m.placement, d);
     }
     return {};
   }
@@ -252,8 +234,13 @@ class ModelLoader {
     ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(m, context, sizes));
     TRY(check_fit(m, needs));
     for (size_t d = 0; d < m.weights.size(); ++d) {
-      ASSIGN_OR_RETURN(m.weights[d].range, m.devices[d].reserve(std::max<uint64_t>(m.weights[d].bytes, 1), "weights"));
-      TRY(m.weights[d].range->resize(m.weights[d].bytes));
+      DeviceWeights& weights = m.weights[d];
+      uint64_t all = weights.tiles_offset;
+      for (const TileLayout& tile : weights.tile_layouts) {
+        all += round_up(tile.bytes, m.devices[d].info().unit_bytes);
+      }
+      ASSIGN_OR_RETURN(weights.range, m.devices[d].reserve(std::max<uint64_t>(all, 1), "weights"));
+      TRY(weights.range->resize(weights.bytes));
     }
     return {};
   }
@@ -268,12 +255,12 @@ class ModelLoader {
 
 }  // namespace
 
-LowerInput ModelState::lower_input() const {
+LowerInput ModelState::lower_input(const Placement& where) const {
   LowerInput input;
   input.table = &definition.table;
   input.program = &definition.program;
   input.tiles = &tiles;
-  input.placement = &placement;
+  input.placement = &where;
   input.replicas = &replicas;
   input.n_expert_slots = n_expert_slots;
   // Before weights have addresses lowering only counts; the stand-in is never read.
@@ -283,6 +270,18 @@ LowerInput ModelState::lower_input() const {
     input.devices.push_back({base + w.tiles_offset, base, unplaced, w.kernels, &w.tile_layouts});
   }
   return input;
+}
+
+PlacementTarget ModelState::placement_target() const {
+  PlacementTarget target;
+  target.n_devices = n_devices();
+  target.tile_bytes = [this](const Tile& tile, int device) {
+    return weights[static_cast<size_t>(device)].tile_layouts[static_cast<size_t>(&tile - tiles.tiles.data())].bytes;
+  };
+  target.unit_bytes = [this](int device) { return devices[static_cast<size_t>(device)].info().unit_bytes; };
+  target.fixed_home = fixed_home;
+  target.streams_experts = n_expert_slots > 0;
+  return target;
 }
 
 Model::Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
@@ -347,9 +346,11 @@ std::vector<DeviceUse> ModelState::device_use() const {
       use.n_tiles += home == static_cast<int32_t>(d) ? 1 : 0;
     }
     use.weight_bytes = weights[d].bytes;
-    use.kv_bytes = weights[d].kv_bytes;
-    use.rec_bytes = weights[d].rec_bytes;
-    use.scratch_bytes = weights[d].scratch_bytes;
+    for (const ContextMemory* context : contexts) {
+      use.kv_bytes += context->kv_bytes(d);
+      use.rec_bytes += context->rec_bytes(d);
+      use.scratch_bytes += context->scratch_bytes(d);
+    }
     use.budget_bytes = devices[d].budget_bytes();
     uses.push_back(std::move(use));
   }
@@ -358,13 +359,49 @@ std::vector<DeviceUse> ModelState::device_use() const {
 
 std::vector<TileHome> Model::tile_homes() const {
   std::vector<TileHome> homes;
-  for (size_t t = 0; t < state_->tiles.tiles.size(); ++t) {
-    const Tile& tile = state_->tiles.tiles[t];
-    const int32_t device = state_->placement.home[t];
-    homes.push_back({tile_kind_name(tile.kind), tile.layer, tile.cut, tile.expert, device, state_->placement.offset[t],
-                     state_->weights[static_cast<size_t>(device)].tile_layouts[t].bytes});
+  if (state_->loop == nullptr) {
+    return homes;
   }
+  (void)state_->loop->run([&]() -> Status {
+    const Placement& placement = state_->placement;
+    for (size_t t = 0; t < state_->tiles.tiles.size(); ++t) {
+      const Tile& tile = state_->tiles.tiles[t];
+      const int32_t device = placement.home[t];
+      homes.push_back({tile_kind_name(tile.kind), tile.layer, tile.cut, tile.expert, device, placement.offset[t],
+                       state_->weights[static_cast<size_t>(device)].tile_layouts[t].bytes});
+    }
+    return {};
+  });
   return homes;
+}
+
+Result<TransitionReport> Model::set_placement(const PlacementRequest& request, const TransitionOptions& options) {
+  if (state_->loop == nullptr) {
+    return Status(ErrorCode::kInvalidArgument, "the model was opened for its vocabulary only");
+  }
+  return switch_placement(*state_, request, options);
+}
+
+PlacementRequest Model::placement() const {
+  PlacementRequest request;
+  if (state_->loop != nullptr) {
+    (void)state_->loop->run([&]() -> Status {
+      request = state_->request;
+      return {};
+    });
+  }
+  return request;
+}
+
+uint64_t Model::placement_version() const {
+  uint64_t version = 0;
+  if (state_->loop != nullptr) {
+    (void)state_->loop->run([&]() -> Status {
+      version = state_->placement.version;
+      return {};
+    });
+  }
+  return version;
 }
 
 std::vector<std::string_view> Model::metadata_keys() const {

@@ -68,7 +68,8 @@ struct ModelOptions {
   DeviceOpener open_devices;   // for tests, which decorate devices; empty: the registry opens `devices`
 };
 
-/// What people and tests ask about a loaded model.
+/// What people and tests ask about a loaded model. split_mode and placement_version are those of loading;
+/// Model::placement() says what holds now.
 struct ModelSummary {
   std::string architecture;
   std::string name;
@@ -107,6 +108,37 @@ struct TileHome {
   uint64_t bytes = 0;
 };
 
+/// Where a model is to live. tensor_split: a share of the layers under layer, of every tensor under tensor; empty:
+/// even. Shares are rounded to what layers and the model's cuts express. The general form is split_mode "custom" with a
+/// home, an index into device_use(), for every tile in the order of tile_homes().
+struct PlacementRequest {
+  std::string split_mode;
+  std::vector<double> tensor_split;
+  std::vector<int32_t> homes = {};
+};
+
+/// How a switch of the placement runs.
+struct TransitionOptions {
+  bool wait = true;       // for its turn, while a decode or another call of the model runs; false: kBusy
+  double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone
+  uint64_t staging_bytes = uint64_t{64} << 20;  // per device, at most; less where there is less room
+  /// Called on the loop thread with the part of the bytes that have arrived, 0 and 1 included; false: kCancelled,
+  /// undone. It may call nothing of the model and its contexts: that is kBusy.
+  std::function<bool(double fraction)> progress = {};
+};
+
+struct TransitionReport {
+  std::string from, to;  // split modes, "custom" for the general form
+  uint64_t placement_version = 0;
+  double reserve_ms = 0, move_ms = 0, commit_ms = 0, trim_ms = 0;
+  double total_ms = 0;       // these four: from when the switch had its turn
+  uint64_t moved_bytes = 0;  // that changed their device
+  uint64_t local_bytes = 0;  // copied within a device
+  int64_t n_moves = 0;
+  std::vector<uint64_t> peak_bytes;  // by device: what it held of its budget while bytes moved
+  std::vector<double> shares;        // by device: as rounded; none for the general form
+};
+
 /// 0 .. 1 while weights are read, both ends included. Called from the thread that loads; false stops loading with
 /// kCancelled.
 using LoadProgress = std::function<bool(double fraction)>;
@@ -143,6 +175,19 @@ class Model {
   /// Every tile, in the order of the tile set: by layer attention, feed-forward and experts, each by cut; then the
   /// head. Empty when only the vocabulary was loaded.
   [[nodiscard]] std::vector<TileHome> tile_homes() const;
+
+  /// Moves the weights, and the KV cache and recurrent state of every context, to where `request` wants them, between
+  /// two calls of the contexts. All of them are afterwards as before: sequences, snapshots, the logits of the last
+  /// decode; their programs are lowered anew from what was asked for. Any thread, also while others decode (they wait).
+  /// Memory: every range of a device holds the larger of before and after meanwhile, and up to staging_bytes more.
+  /// Errors: kInvalidArgument (split mode, shares, homes), kBusy, kDoesNotFit (per device: what is lacking, and free),
+  /// kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then everything is as it was, and works.
+  /// kDeviceLost: a device died, or a failed switch could not be undone; the contexts are dead.
+  Result<TransitionReport> set_placement(const PlacementRequest& request, const TransitionOptions& options = {});
+  /// What was last asked for and holds. Empty when only the vocabulary was loaded.
+  [[nodiscard]] PlacementRequest placement() const;
+  /// One more after every switch.
+  [[nodiscard]] uint64_t placement_version() const;
 
   /// Keys of the file's metadata, in file order. Valid as long as the model.
   [[nodiscard]] std::vector<std::string_view> metadata_keys() const;

@@ -40,21 +40,60 @@ Status LoopThread::run(const std::function<Status()>& fn) {
   }
   Call call;
   call.fn = &fn;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) {
-      return {ErrorCode::kCancelled, "the model is being closed"};
-    }
-    *last_ = &call;
-    last_ = &call.next;
-    // Under the lock: once the call can run, its end may let somebody destroy this object.
-    wake_.notify_one();
-  }
+  TRY(enqueue(call, true));
   {
     std::unique_lock lock(call.mutex);
     call.finished.wait(lock, [&] { return call.done; });
   }
   return std::move(call.result);
+}
+
+Status LoopThread::run_alone(const std::function<Status()>& fn, bool wait,
+                             std::optional<std::chrono::steady_clock::time_point> deadline) {
+  if (is_current()) {
+    return {ErrorCode::kBusy, "called from within a call of the same model; call when that has returned"};
+  }
+  Call call;
+  call.fn = &fn;
+  TRY(enqueue(call, wait));
+  std::unique_lock lock(call.mutex);
+  const auto done = [&] { return call.done; };
+  if (deadline && !call.finished.wait_until(lock, *deadline, done)) {
+    lock.unlock();
+    if (take_back(call)) {
+      return {ErrorCode::kDeadlineExceeded, "the deadline passed while another call of the model ran"};
+    }
+    lock.lock();
+  }
+  call.finished.wait(lock, done);
+  return std::move(call.result);
+}
+
+Status LoopThread::enqueue(Call& call, bool wait) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) {
+    return {ErrorCode::kCancelled, "the model is being closed"};
+  }
+  if (!wait && (running_ || first_ != nullptr)) {
+    return {ErrorCode::kBusy, "another call of the model runs"};
+  }
+  *last_ = &call;
+  last_ = &call.next;
+  // Under the lock: once the call can run, its end may let somebody destroy this object.
+  wake_.notify_one();
+  return {};
+}
+
+bool LoopThread::take_back(Call& call) {
+  const std::lock_guard lock(mutex_);
+  for (Call** at = &first_; *at != nullptr; at = &(*at)->next) {
+    if (*at == &call) {
+      *at = call.next;
+      last_ = call.next == nullptr ? at : last_;
+      return true;
+    }
+  }
+  return false;
 }
 
 void LoopThread::stop() {
@@ -87,8 +126,14 @@ void LoopThread::loop() {
     Call& call = *first_;
     first_ = call.next;
     last_ = first_ == nullptr ? &first_ : last_;
+    running_ = true;
     lock.unlock();
     call.result = run_guarded(*call.fn);
+    {
+      // Before the caller goes on: its next call must not find itself still running.
+      const std::lock_guard idle(mutex_);
+      running_ = false;
+    }
     {
       // Notified under the lock: the caller, whose stack the call lies on, cannot leave before.
       const std::lock_guard done(call.mutex);

@@ -4,10 +4,12 @@
 // Calls from any thread are run there one after another, in the order in which they arrived, while their caller waits;
 // what belongs to the model therefore needs no locks. A call made from the loop thread itself runs at once.
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/status.h"
@@ -30,6 +32,11 @@ class LoopThread {
   /// not run.
   Status run(const std::function<Status()>& fn);
 
+  /// As run(), for what must not begin in the middle of another call. Errors also: kBusy on the loop thread itself,
+  /// and, unless `wait`, while another call runs or waits; kDeadlineExceeded when fn had not begun by the deadline.
+  Status run_alone(const std::function<Status()>& fn, bool wait,
+                   std::optional<std::chrono::steady_clock::time_point> deadline);
+
   /// Takes no further calls from other threads, runs those that wait already, and ends the thread; from the loop thread
   /// itself it only begins that. May be called again, and from several threads.
   void stop();
@@ -50,11 +57,16 @@ class LoopThread {
 
   LoopThread() = default;
   void loop();
+  /// Links the call behind the others, and wakes the loop. Errors: kCancelled; kBusy unless `wait`.
+  Status enqueue(Call& call, bool wait);
+  /// Takes a call back that has not begun; whether it had not.
+  bool take_back(Call& call);
 
   std::mutex mutex_;
   std::condition_variable wake_;
   Call* first_ = nullptr;  // guarded by mutex_: the calls that wait, in order
   Call** last_ = &first_;  // guarded by mutex_: where the next one is linked
+  bool running_ = false;   // guarded by mutex_: a call runs
   bool stopping_ = false;  // guarded by mutex_
   std::once_flag joined_;
   std::thread thread_;

@@ -1,7 +1,9 @@
 #include "runtime/loop_thread.h"
 
 #include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
+#include <thread>
 #include <vector>
 
 namespace tessera {
@@ -106,6 +108,47 @@ TEST(LoopThread, FinishesWaitingCallsWhenStoppedAndRefusesLaterOnes) {
     EXPECT_EQ(n_ran, n_ok);
     EXPECT_EQ(loop.run([] { return Status(); }).code(), ErrorCode::kCancelled);
   }
+}
+
+TEST(LoopThread, RunsAloneOrSaysWhyNot) {
+  const auto loop = LoopThread::start().value();
+  const auto nothing = [] { return Status(); };
+  const auto in = [](int ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); };
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(loop->run(nothing).ok());
+    EXPECT_TRUE(loop->run_alone(nothing, false, {}).ok()) << "the call before has returned";
+  }
+  EXPECT_EQ(loop->run([&] { return loop->run_alone(nothing, true, {}); }).code(), ErrorCode::kBusy);
+
+  std::atomic<bool> started = false;
+  std::atomic<bool> go_on = false;
+  std::thread other([&] {
+    EXPECT_TRUE(loop->run([&] {
+                      started = true;
+                      while (!go_on) {
+                        std::this_thread::yield();
+                      }
+                      return Status();
+                    })
+                    .ok());
+  });
+  while (!started) {
+    std::this_thread::yield();
+  }
+  bool ran = false;
+  const auto run = [&] {
+    ran = true;
+    return Status();
+  };
+  EXPECT_EQ(loop->run_alone(run, false, {}).code(), ErrorCode::kBusy);
+  EXPECT_EQ(loop->run_alone(run, true, in(5)).code(), ErrorCode::kDeadlineExceeded);
+  std::thread waiting([&] { EXPECT_TRUE(loop->run_alone(nothing, true, in(60000)).ok()); });
+  go_on = true;
+  other.join();
+  waiting.join();
+  EXPECT_FALSE(ran);
+  EXPECT_TRUE(loop->run_alone(run, true, in(60000)).ok());
+  EXPECT_TRUE(ran);
 }
 
 TEST(LoopThread, MayBeStoppedFromItsOwnThread) {

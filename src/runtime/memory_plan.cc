@@ -30,6 +30,13 @@ int32_t count_snapshots(const ModelState& model, const ContextOptions& options) 
   return static_cast<int32_t>(std::min(static_cast<uint64_t>(options.n_snapshots), options.snapshot_bytes / bytes));
 }
 
+// The attention tile that the state with this index follows. REQUIRES: the cut is not empty.
+size_t attn_tile(const ModelState& model, size_t index) {
+  const auto n_cuts = static_cast<size_t>(model.tiles.n_cuts);
+  return static_cast<size_t>(
+      model.tiles.find(TileKind::kAttn, static_cast<int32_t>(index / n_cuts), static_cast<int>(index % n_cuts)));
+}
+
 Status out_of_range(const char* flag, int64_t found, int64_t least, int64_t most) {
   return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be {} to {}", flag, found, least, most)};
 }
@@ -156,52 +163,47 @@ std::vector<uint64_t> kv_tile_bytes(const ModelState& model, const ContextOption
   return bytes;
 }
 
-StateLayout layout_state(const ModelState& model, const std::vector<uint64_t>& tile_bytes) {
-  StateLayout layout;
-  layout.offsets.assign(tile_bytes.size(), 0);
-  layout.device_bytes.assign(model.devices.size(), 0);
-  const int n_cuts = model.tiles.n_cuts;
+Layout layout_state(const ModelState& model, const Placement& placement, const std::vector<uint64_t>& tile_bytes) {
+  Layout layout;
+  layout.home.assign(tile_bytes.size(), -1);
+  layout.offset.assign(tile_bytes.size(), 0);
+  layout.region_bytes.assign(model.devices.size(), 0);
   for (size_t i = 0; i < tile_bytes.size(); ++i) {
-    const auto layer = static_cast<int32_t>(i) / n_cuts;
-    const int tile = model.tiles.find(TileKind::kAttn, layer, static_cast<int>(i) % n_cuts);
-    if (tile < 0) {
-      continue;
+    if (tile_bytes[i] > 0) {
+      layout.home[i] = placement.home[attn_tile(model, i)];
+      const auto device = static_cast<size_t>(layout.home[i]);
+      layout.offset[i] = layout.region_bytes[device];
+      layout.region_bytes[device] += round_up(tile_bytes[i], model.devices[device].info().unit_bytes);
     }
-    const size_t device = home_of_state(model, i);
-    layout.offsets[i] = layout.device_bytes[device];
-    layout.device_bytes[device] += round_up(tile_bytes[i], model.devices[device].info().unit_bytes);
   }
   return layout;
 }
 
 size_t home_of_state(const ModelState& model, size_t index) {
-  const auto n_cuts = static_cast<size_t>(model.tiles.n_cuts);
-  const int tile =
-      model.tiles.find(TileKind::kAttn, static_cast<int32_t>(index / n_cuts), static_cast<int>(index % n_cuts));
-  return static_cast<size_t>(model.placement.home[static_cast<size_t>(tile)]);
+  return static_cast<size_t>(model.placement.home[attn_tile(model, index)]);
 }
 
 Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
                                              const ContextSizes& sizes) {
-  const StateLayout kv = layout_state(model, kv_tile_bytes(model, options, sizes));
+  const Layout kv = layout_state(model, model.placement, kv_tile_bytes(model, options, sizes));
   std::vector<uint64_t> rec_bytes = rec_slot_bytes(model);
   for (uint64_t& bytes : rec_bytes) {
     bytes *= static_cast<uint64_t>(options.n_seq_max);
   }
-  const StateLayout rec = layout_state(model, rec_bytes);
-  LowerInput input = model.lower_input();
+  const Layout rec = layout_state(model, model.placement, rec_bytes);
+  LowerInput input = model.lower_input(model.placement);
   input.k_type = options.k_type;
   input.v_type = options.v_type;
   input.shape = sizes.shape;
-  input.kv_bases.assign(kv.offsets.size(), nullptr);
-  input.rec_bases.assign(rec.offsets.size(), nullptr);
+  input.kv_bases.assign(kv.offset.size(), nullptr);
+  input.rec_bases.assign(rec.offset.size(), nullptr);
   input.count_only = true;
   ASSIGN_OR_RETURN(const Lowered lowered, lower(input));
   std::vector<DeviceNeed> needs(model.devices.size());
   for (size_t d = 0; d < needs.size(); ++d) {
     needs[d].weight_bytes = model.weights[d].bytes;
-    needs[d].kv_bytes = kv.device_bytes[d];
-    needs[d].rec_bytes = rec.device_bytes[d];
+    needs[d].kv_bytes = kv.region_bytes[d];
+    needs[d].rec_bytes = rec.region_bytes[d];
     needs[d].scratch_bytes = lowered.scratch_bytes[d];
   }
   return needs;

@@ -51,12 +51,9 @@ Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const Cont
 /// budget.
 Status check_fit(const ModelState& model, const std::vector<DeviceNeed>& needs);
 
-/// Offset of each kv or rec tile in its device's range for them, on the unit grid, and the bytes of each range.
-struct StateLayout {
-  std::vector<uint64_t> offsets;       // as kv_tile_bytes
-  std::vector<uint64_t> device_bytes;  // by device
-};
-StateLayout layout_state(const ModelState& model, const std::vector<uint64_t>& tile_bytes);
+/// Where each kv or rec tile (index and bytes as kv_tile_bytes) lies in its device's range for them under a placement,
+/// one after another on the unit grid.
+Layout layout_state(const ModelState& model, const Placement& placement, const std::vector<uint64_t>& tile_bytes);
 
 /// The device of the state with index layer * n_cuts + cut: it follows attn(layer, cut). REQUIRES: the cut is not
 /// empty.

@@ -19,16 +19,15 @@
 
 namespace tessera {
 
-/// Weights of one device: replicas, then tiles, in one range.
+class ContextMemory;
+
+/// Weights of one device: replicas, then tiles, in one range, whose address space is for every tile of the model.
 struct DeviceWeights {
   const KernelTable* kernels = nullptr;
   std::vector<TileLayout> tile_layouts;  // by tile, for every tile of the model
   std::unique_ptr<MemoryRange> range;
   uint64_t tiles_offset = 0;  // where the tile region starts
-  uint64_t bytes = 0;
-  uint64_t kv_bytes = 0;       // of all contexts
-  uint64_t rec_bytes = 0;      // of all contexts
-  uint64_t scratch_bytes = 0;  // of all contexts
+  uint64_t bytes = 0;         // 0: the device is not used
 };
 
 class ModelState {
@@ -44,17 +43,30 @@ class ModelState {
   KvClasses kv_classes;
   TileSet tiles;
   ReplicaLayout replicas;
-  Placement placement;
+  std::vector<int32_t> fixed_home;  // by tile: where it lives whatever the split, or -1
   int64_t n_expert_slots = 0;
+  Placement placement;
+  PlacementRequest request;  // what placement was made from
   DeviceSet devices;
-  std::vector<DeviceWeights> weights;  // by device
+  std::vector<DeviceWeights> weights;    // by device
+  std::vector<ContextMemory*> contexts;  // those that are open
+  bool switching = false;                // a transition runs: nothing else may
+  Status lost;                           // why what the devices held is gone; ok: it is not
   std::unique_ptr<LoopThread> loop;
 
   [[nodiscard]] int n_devices() const { return static_cast<int>(devices.size()); }
   /// Bytes and tiles by device. REQUIRES: on the loop thread.
   [[nodiscard]] std::vector<DeviceUse> device_use() const;
-  /// The program and placement with this model's addresses; KV, shape and host blocks are the caller's to fill.
-  [[nodiscard]] LowerInput lower_input() const;
+  /// The program and a placement with this model's addresses; KV, shape and host blocks are the caller's to fill.
+  /// Refers to the placement.
+  [[nodiscard]] LowerInput lower_input(const Placement& where) const;
+  /// What generators of placements ask about this model. Refers to the model.
+  [[nodiscard]] PlacementTarget placement_target() const;
+  /// Bytes of a device's weights under a placement.
+  [[nodiscard]] uint64_t weight_bytes(const Placement& where, size_t device) const {
+    const uint64_t tiles_begin = weights[device].tiles_offset;
+    return where.uses(static_cast<int>(device)) ? tiles_begin + where.tile_region_bytes[device] : 0;
+  }
 };
 
 }  // namespace tessera

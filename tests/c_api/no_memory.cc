@@ -176,6 +176,46 @@ tsr_status change_sequences(const tsr_model* model, long fail_at) {
   return status;
 }
 
+// A switch of the placement: whatever allocation fails, the next token is the right one, and the switch can be made.
+tsr_status use_switch(const char* path, long fail_at) {
+  static const char* const devices[] = {"cpu:0", "cpu:1"};
+  static float next_logit = 0;
+  const int32_t ids[] = {1, 5, 9};
+  tsr_model_options options;
+  tsr_batch batch;
+  tsr_model* model = nullptr;
+  tsr_context* context = nullptr;
+  const float* logits = nullptr;
+  countdown = -1;
+  tsr_model_options_init(&options, sizeof options);
+  options.devices = devices;
+  options.n_devices = 2;
+  options.n_threads = 1;
+  tsr_batch_init(&batch, sizeof batch);
+  batch.tokens = ids;
+  batch.n_tokens = 3;
+  bool good = tsr_model_load(path, &options, &model) == TSR_OK &&
+              tsr_context_create(model, nullptr, &context) == TSR_OK && tsr_context_decode(context, &batch) == TSR_OK;
+  countdown = fail_at;
+  const tsr_status status = tsr_context_set_split_mode(context, TSR_SPLIT_TENSOR, nullptr);
+  const long left = countdown.exchange(-1);
+  tsr_split_mode mode = TSR_SPLIT_CUSTOM;
+  good = good && tsr_model_get_split_mode(model, &mode) == TSR_OK &&
+         mode == (status == TSR_OK ? TSR_SPLIT_TENSOR : TSR_SPLIT_LAYER);
+  batch.n_tokens = 1;
+  good = good && (status == TSR_OK || tsr_context_set_split_mode(context, TSR_SPLIT_TENSOR, nullptr) == TSR_OK) &&
+         tsr_context_decode(context, &batch) == TSR_OK && tsr_context_logits(context, 0, &logits, nullptr) == TSR_OK;
+  if (!good || (next_logit != 0 && logits[0] != next_logit)) {
+    std::fprintf(stderr, "a switch without memory left something wrong: %s\n", tsr_last_error());
+    std::_Exit(1);
+  }
+  next_logit = logits[0];
+  tsr_context_free(context);
+  tsr_model_free(model);
+  countdown = left;
+  return status;
+}
+
 }  // namespace
 
 // All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own
@@ -251,9 +291,11 @@ int main(int argc, char** argv) {
   }
   const auto whole = [&](long n) { return use(path, n); };
   const auto from_decode = [&](long n) { return use(path, -1, n); };
+  const auto switches = [&](long n) { return use_switch(path, n); };
   const bool good =
       sweep("whole use", whole, [&](long n) { return n + 1 + (all ? 0 : n / 64); }) &&
       sweep("from the decode on", from_decode, [](long n) { return n + 1; }) &&
+      sweep("a switch", switches, [&](long n) { return n + 1 + (all ? 0 : n / 32); }) &&
       sweep("changes of sequences", [&](long n) { return change_sequences(hybrid, n); }, [](long n) { return n + 1; });
   tsr_model_free(hybrid);
   return good && use(path) == TSR_OK ? 0 : 1;

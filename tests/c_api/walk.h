@@ -61,4 +61,7 @@ void walk_rewind(tsr_context* context);
 void walk_hybrid(const tsr_model* hybrid);
 void walk_experts(const char* path);
 
+/* walk_switch.c; path: of tiny-llama */
+void walk_switches(const char* path);
+
 #endif

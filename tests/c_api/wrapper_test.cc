@@ -212,6 +212,36 @@ TEST(Wrapper, StatesGoFromContextToContext) {
   EXPECT_EQ(status_of([&] { to.load_state(path, 0); }), TSR_NOT_FOUND);
 }
 
+TEST(Wrapper, PlacementsAreSwitchedUnderTheContexts) {
+  tsr::ModelOptions options;
+  options.devices = {"cpu:0", "cpu:0"};
+  tsr::Model model(kLlama, options);
+  tsr::Context context = small_context(model, 2);
+  context.append({1, 5, 9});
+  const std::vector<char> state = context.state();
+  model.set_split_mode(TSR_SPLIT_TENSOR);
+  EXPECT_EQ(model.split_mode(), TSR_SPLIT_TENSOR);
+  EXPECT_EQ(context.state(), state);
+  const uint64_t version = model.placement().version;
+  context.set_placement({TSR_SPLIT_LAYER, {1, 3}});
+  EXPECT_EQ(context.state(), state);
+  EXPECT_EQ(model.placement().tensor_split, (std::vector<double>{1, 3}));
+  EXPECT_EQ(model.placement().version, version + 1);
+  tsr::Placement custom{TSR_SPLIT_CUSTOM};
+  custom.homes.assign(model.tiles().size(), 1);
+  model.set_placement(custom);
+  EXPECT_EQ(model.placement().homes, custom.homes);
+  EXPECT_EQ(model.devices()[0].weight_bytes, 0U);
+  context.set_split_mode(TSR_SPLIT_NONE);
+  tsr::Placement stopped;
+  stopped.progress = [](double fraction) { return fraction < 0.1; };
+  EXPECT_EQ(status_of([&] { context.set_placement(stopped); }), TSR_CANCELLED);
+  stopped.progress = [](double) -> bool { throw std::runtime_error("enough"); };
+  EXPECT_THROW(model.set_placement(stopped), std::runtime_error);
+  EXPECT_EQ(model.split_mode(), TSR_SPLIT_NONE);
+  EXPECT_EQ(context.state(), state);
+}
+
 TEST(Wrapper, OneCallAtATimeInAContext) {
   const tsr::Model model(kLlama);
   tsr::ContextOptions options;

@@ -27,6 +27,7 @@ class QueuedDevice final : public Device {
     return inner_->reserve(max_bytes, std::move(purpose));
   }
   Queue& compute_queue() override { return *queue_; }
+  Result<std::unique_ptr<Queue>> make_queue() override { return inner_->make_queue(); }
 
  private:
   std::unique_ptr<Device> inner_;

@@ -15,11 +15,14 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(DeviceInfo info, uint64_t budget_bytes, CpuList interleave_nodes, std::unique_ptr<HostQueue> queue)
+  CpuDevice(DeviceInfo info, uint64_t budget_bytes, CpuList interleave_nodes, std::unique_ptr<HostQueue> queue,
+            HostQueue::Options further_queues, CpuList cpus)
       : info_(std::move(info)),
         budget_(std::make_shared<MemoryBudget>(info_.name, budget_bytes)),
         interleave_nodes_(std::move(interleave_nodes)),
-        queue_(std::move(queue)) {}
+        queue_(std::move(queue)),
+        further_queues_(std::move(further_queues)),
+        cpus_(std::move(cpus)) {}
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   [[nodiscard]] uint64_t budget_bytes() const override { return budget_->budget_bytes(); }
@@ -30,12 +33,23 @@ class CpuDevice final : public Device {
     return range;
   }
   Queue& compute_queue() override { return *queue_; }
+  // One thread of its own: copies do not wait for the team, which may be shared.
+  Result<std::unique_ptr<Queue>> make_queue() override {
+    ASSIGN_OR_RETURN(std::unique_ptr<HostQueue> queue, HostQueue::start(further_queues_, run_on_one_thread));
+    queue->submit_host([cpus = cpus_]() -> Status {
+      run_on_cpus(cpus);
+      return {};
+    });
+    return std::unique_ptr<Queue>(std::move(queue));
+  }
 
  private:
   const DeviceInfo info_;
   const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges
   const CpuList interleave_nodes_;
   const std::unique_ptr<HostQueue> queue_;
+  const HostQueue::Options further_queues_;
+  const CpuList cpus_;  // of the queues' threads; empty: any
 };
 
 // Spin times by who waits: a thread may spin only if every thread that could want a core at that time has one.
@@ -94,7 +108,8 @@ Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOpt
                                                     team->run(list, sizes);
                                                   }));
     // The queue's thread is the team's thread 0.
-    queue->submit_host([cpus = affinity.of(first_thread)]() -> Status {
+    const CpuList cpus = affinity.of(first_thread);
+    queue->submit_host([cpus]() -> Status {
       run_on_cpus(cpus);
       return {};
     });
@@ -110,8 +125,8 @@ Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOpt
     if (budget == 0) {
       budget = host.available_bytes / static_cast<uint64_t>(n_devices);
     }
-    devices.push_back(
-        std::make_unique<CpuDevice>(std::move(info), budget, affinity.interleave_nodes, std::move(queue)));
+    devices.push_back(std::make_unique<CpuDevice>(std::move(info), budget, affinity.interleave_nodes, std::move(queue),
+                                                  HostQueue::Options{name + "/+", spin.queue_us, spin.wait_us}, cpus));
   }
   return devices;
 }

@@ -17,8 +17,9 @@ namespace tessera {
 namespace {
 
 constexpr uint64_t kHugePageBytes = 2 << 20;  // x86-64, and aarch64 with 4 KiB pages
-// Smaller ranges go without huge pages. They are scratch and caches of small models, of which a few rows here and there
-// are in use: whole huge pages around these took 20 MB more than SmolLM2's file of 98 MB and made nothing faster.
+// Ranges with less in use go without huge pages. They are scratch and caches of small models, of which a few rows here
+// and there are in use: whole huge pages around these took 20 MB more than SmolLM2's file of 98 MB and made nothing
+// faster.
 constexpr uint64_t kHugeRangeBytes = 64 << 20;
 
 uint64_t page_bytes() {
@@ -67,9 +68,6 @@ Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudg
   memory->base_ = start + ahead;
   memory->mapped_bytes_ = *mapped;
   memory->reserved_bytes_ = max_bytes;
-  if (*mapped >= kHugeRangeBytes) {
-    madvise(memory->base_, *mapped, MADV_HUGEPAGE);  // a hint; without it only speed is lost
-  }
   interleave(memory->base_, *mapped, interleave_nodes);
   return memory;
 }
@@ -109,6 +107,10 @@ Status CpuMemory::grow(uint64_t bytes) {
                         mib_text(bytes - committed_bytes_), purpose_, std::generic_category().message(error))};
   }
   committed_bytes_ = bytes;
+  if (bytes >= kHugeRangeBytes && !huge_) {
+    huge_ = true;
+    madvise(base_, mapped_bytes_, MADV_HUGEPAGE);  // a hint; without it only speed is lost
+  }
   return {};
 }
 

@@ -39,6 +39,7 @@ class CpuMemory final : public MemoryRange {
   uint64_t reserved_bytes_ = 0;
   mutable std::mutex mutex_;
   uint64_t committed_bytes_ = 0;
+  bool huge_ = false;  // huge pages were asked for
 };
 
 }  // namespace tessera

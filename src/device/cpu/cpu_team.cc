@@ -85,6 +85,17 @@ void CpuTeam::barrier(SpinBudget& spin) {
   }
 }
 
+void run_on_one_thread(const CommandList& list, const LaunchSizes& sizes) {
+  CpuLaunch launch;
+  for (const Command& command : list) {
+    if (command.kernel != nullptr) {
+      command.kernel(&launch, command.args.get(), sizes);
+    } else {
+      cpu_copy_share(command.copy, sizes, launch);
+    }
+  }
+}
+
 void cpu_copy_share(const CopyArgs& copy, const LaunchSizes& sizes, const CpuLaunch& launch) {
   uint64_t rows = copy_rows(copy, sizes);
   uint64_t width = copy.width;

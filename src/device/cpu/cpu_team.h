@@ -59,6 +59,9 @@ class CpuTeam {
   std::vector<std::thread> threads_;
 };
 
+/// Runs all commands in order on the calling thread alone.
+void run_on_one_thread(const CommandList& list, const LaunchSizes& sizes);
+
 /// One thread's share of a copy. Ranges do not overlap.
 void cpu_copy_share(const CopyArgs& copy, const LaunchSizes& sizes, const CpuLaunch& launch);
 

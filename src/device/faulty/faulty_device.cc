@@ -13,7 +13,7 @@ struct FaultyDevice::Faults {
   Faults(const FaultPlan& fault_plan, std::string name)
       : plan(fault_plan), device(std::move(name)), random(fault_plan.seed) {}
 
-  const FaultPlan plan;
+  FaultPlan plan;  // constant while anything is submitted
   const std::string device;
   std::mt19937_64 random;  // of the thread that submits
   std::atomic<int64_t> n_commands{0};
@@ -27,6 +27,8 @@ namespace {
 class FaultyQueue final : public Queue {
  public:
   FaultyQueue(Queue& inner, std::shared_ptr<FaultyDevice::Faults> faults) : inner_(inner), faults_(std::move(faults)) {}
+  FaultyQueue(std::unique_ptr<Queue> inner, std::shared_ptr<FaultyDevice::Faults> faults)
+      : owned_(std::move(inner)), inner_(*owned_), faults_(std::move(faults)) {}
 
   void submit(std::shared_ptr<const CommandList> list, const LaunchSizes& sizes) override {
     if (list == nullptr) {
@@ -51,6 +53,13 @@ class FaultyQueue final : public Queue {
     const FaultPlan& plan = faults_->plan;
     const int64_t n = faults_->n_commands++;
     delay();
+    if (plan.die_at_command != FaultPlan::kNever && n > plan.die_at_command) {
+      // Death comes when the command's turn comes: until then other queues run.
+      inner_.submit_host([faults = faults_]() -> Status {
+        return faults->dead ? Status(ErrorCode::kDeviceLost, fmt::format("device {} is lost", faults->device))
+                            : Status();
+      });
+    }
     if (n == plan.die_at_command) {
       inner_.submit_host([faults = faults_, n, name] {
         faults->dead = true;
@@ -82,6 +91,7 @@ class FaultyQueue final : public Queue {
     }
   }
 
+  const std::unique_ptr<Queue> owned_;  // null: another's
   Queue& inner_;
   const std::shared_ptr<FaultyDevice::Faults> faults_;
 };
@@ -130,6 +140,22 @@ Result<std::unique_ptr<MemoryRange>> FaultyDevice::reserve(uint64_t max_bytes, s
 
 Queue& FaultyDevice::compute_queue() {
   return *queue_;
+}
+
+Result<std::unique_ptr<Queue>> FaultyDevice::make_queue() {
+  if (faults_->dead) {
+    return Status(ErrorCode::kDeviceLost, fmt::format("device {} is lost", faults_->device));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Queue> queue, inner_->make_queue());
+  return std::unique_ptr<Queue>(std::make_unique<FaultyQueue>(std::move(queue), faults_));
+}
+
+void FaultyDevice::arm(const FaultPlan& plan) {
+  faults_->plan = plan;
+  faults_->random.seed(plan.seed);
+  faults_->n_commands = 0;
+  faults_->n_growths = 0;
+  faults_->n_delays = 0;
 }
 
 FaultCounts FaultyDevice::counts() const {

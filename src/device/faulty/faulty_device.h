@@ -3,9 +3,9 @@
 // forgotten error path or a leak shows on any machine. Memory and events are the inner device's; results of a run
 // without a fault are too.
 //
-// Commands are numbered from 0 in the order in which they are submitted: each command of a list and each host call is
-// one. Delays fall between any two commands, since lists are handed on one command at a time. Everything follows from
-// the seed and the order of the calls.
+// Commands are numbered from 0 in the order in which they are submitted, over all queues of the device: each command of
+// a list and each host call is one. Delays fall between any two commands, since lists are handed on one command at a
+// time. Everything follows from the seed and the order of the calls.
 
 #include <memory>
 
@@ -20,7 +20,7 @@ struct FaultPlan {
   double delay_probability = 0;      // that a command is delayed
   int max_delay_us = 0;              // delays are even between 0 and this
   int64_t fail_at_command = kNever;  // this command fails with kInternal instead of running: the queue is poisoned
-  int64_t die_at_command = kNever;   // the same with kDeviceLost, and from then on memory cannot grow either
+  int64_t die_at_command = kNever;   // the same with kDeviceLost; from then on nothing runs on any queue or can grow
   int64_t fail_growth_at = kNever;   // the n-th resize() to a larger size, of all ranges, fails with kOutOfMemory
 };
 
@@ -41,8 +41,11 @@ class FaultyDevice final : public Device {
   [[nodiscard]] uint64_t used_bytes() const override { return inner_->used_bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override;
   Queue& compute_queue() override;
+  Result<std::unique_ptr<Queue>> make_queue() override;
 
   [[nodiscard]] FaultCounts counts() const;
+  /// Another plan from now on, with counts from 0; a dead device stays dead. REQUIRES: nobody submits meanwhile.
+  void arm(const FaultPlan& plan);
 
   struct Faults;  // plan, counts and whether the device is dead; shared with queue and ranges
 

@@ -66,12 +66,18 @@ NullDevice::NullDevice(const NullDeviceOptions& options)
 
 Result<std::unique_ptr<NullDevice>> NullDevice::create(const NullDeviceOptions& options) {
   std::unique_ptr<NullDevice> device(new NullDevice(options));
-  ASSIGN_OR_RETURN(
-      device->queue_,
-      HostQueue::start({.name = options.name}, [d = device.get()](const CommandList& list, const LaunchSizes& sizes) {
-        d->count(list, sizes);
-      }));
+  ASSIGN_OR_RETURN(device->queue_, device->start_queue());
   return device;
+}
+
+Result<std::unique_ptr<HostQueue>> NullDevice::start_queue() {
+  return HostQueue::start({.name = info_.name},
+                          [this](const CommandList& list, const LaunchSizes& sizes) { count(list, sizes); });
+}
+
+Result<std::unique_ptr<Queue>> NullDevice::make_queue() {
+  ASSIGN_OR_RETURN(std::unique_ptr<Queue> queue, start_queue());
+  return queue;
 }
 
 Result<std::unique_ptr<MemoryRange>> NullDevice::reserve(uint64_t max_bytes, std::string purpose) {

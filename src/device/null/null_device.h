@@ -1,6 +1,6 @@
 #pragma once
-// A device that computes nothing: memory is counted but never backed (its addresses may not be touched), and its queue
-// counts commands instead of running them. Order, events, host calls and poison work as on any device. For planners,
+// A device that computes nothing: memory is counted but never backed (its addresses may not be touched), and its queues
+// count commands instead of running them. Order, events, host calls and poison work as on any device. For planners,
 // for counting what a model would do, and for simulations.
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct NullDeviceOptions {
   uint64_t unit_bytes = 64 * 1024;
 };
 
-/// What a null device's queue was asked to do so far, host calls left out.
+/// What a null device's queues were asked to do so far, host calls left out.
 struct NullCounts {
   uint64_t n_lists = 0;
   uint64_t n_kernels = 0;
@@ -38,12 +38,14 @@ class NullDevice final : public Device {
   [[nodiscard]] uint64_t used_bytes() const override { return budget_->used_bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override;
   Queue& compute_queue() override { return *queue_; }
+  Result<std::unique_ptr<Queue>> make_queue() override;
 
-  /// Counts of all commands the queue has passed; exact after synchronize(). Skipped commands do not count.
+  /// Counts of all commands that the queues have passed; exact after synchronize(). Skipped commands do not count.
   [[nodiscard]] NullCounts counts() const;
 
  private:
   explicit NullDevice(const NullDeviceOptions& options);
+  Result<std::unique_ptr<HostQueue>> start_queue();
   void count(const CommandList& list, const LaunchSizes& sizes);
 
   DeviceInfo info_;

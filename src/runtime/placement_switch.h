@@ -1,0 +1,32 @@
+#pragma once
+// A switch of a model's placement while its contexts live: reserve, move, commit, trim (docs/design.md, "Placement and
+// transition"). Private to runtime.
+//
+// Who and when: any thread asks; the switch runs on the loop thread, between two calls, when every queue is empty. So
+// nothing else reads or writes what moves.
+//
+// Reserve is all that can fail for lack of something: contexts are lowered for the new placement, the moves planned,
+// and every range grown to the larger of before and after. Move copies (transition/executor.h) and, when it fails, has
+// undone itself. Commit swaps placement, layouts and programs and allocates nothing. Trim gives memory back. So after
+// an error at any step the old placement is whole and no range is larger than it was; the one exception is a device
+// that died.
+
+#include <string>
+
+#include "runtime/engine.h"
+#include "runtime/model_state.h"
+
+namespace tessera {
+
+/// A generator by its name. Errors: kInvalidArgument, naming --split-mode.
+Result<SplitMode> parse_split_mode(const std::string& name);
+
+/// The placement that a request means for this model, as if it were loaded so. Under the general form, workers of
+/// streamed experts stay who they are. Errors: kInvalidArgument, naming the flag.
+Result<Placement> requested_placement(const ModelState& model, const PlacementRequest& request, uint64_t version);
+
+/// As Model::set_placement(). REQUIRES: model.loop.
+Result<TransitionReport> switch_placement(ModelState& model, const PlacementRequest& request,
+                                          const TransitionOptions& options);
+
+}  // namespace tessera

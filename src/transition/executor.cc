@@ -1,0 +1,315 @@
+#include "transition/executor.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <new>
+#include <queue>
+#include <thread>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+// Moves on their way at any time, over all queues: enough that no queue runs dry while this thread sleeps, few enough
+// that a cancellation is heard within some milliseconds.
+constexpr size_t kMovesAhead = 16;
+// What a copy costs beside its bytes, in bytes: about 10 us at 10 GB/s. Only the order of submission depends on it.
+constexpr uint64_t kCopyCostBytes = 100 << 10;
+
+// How long to wait for memory of the host where there is no other way out.
+constexpr std::chrono::milliseconds kMemoryRetry(1);
+
+/// A copy on a device's queue.
+struct Step {
+  int32_t device = 0;
+  std::byte* to = nullptr;
+  std::byte* from = nullptr;
+  uint64_t bytes = 0;
+  std::vector<int32_t> after;  // other steps
+};
+
+std::byte* address(const TransitionWork& work, const PoolPosition& place, bool staged) {
+  const TransitionPool& pool = work.pools[static_cast<size_t>(place.device)];
+  std::byte* base = staged ? work.devices[static_cast<size_t>(pool.device)].staging : pool.base;
+  return base + place.offset;
+}
+
+int32_t device_of(const TransitionWork& work, const PoolPosition& place) {
+  return work.pools[static_cast<size_t>(place.device)].device;
+}
+
+std::vector<Step> steps_forth(const TransitionWork& work) {
+  std::vector<Step> steps;
+  steps.reserve(work.moves.size());
+  for (const Move& move : work.moves) {
+    CHECK(move.from.device != PoolPosition::kNowhere);
+    steps.push_back({device_of(work, move.to), address(work, move.to, move.to_staging),
+                     address(work, move.from, move.from_staging), move.bytes, move.after});
+  }
+  return steps;
+}
+
+/// The steps that undo those which are done; the others become empty.
+std::vector<Step> steps_back(const TransitionWork& work, const std::vector<Step>& forth,
+                             const std::vector<bool>& done) {
+  std::vector<Step> back(forth.size());
+  for (size_t i = 0; i < forth.size(); ++i) {
+    if (!done[i]) {
+      continue;
+    }
+    back[i].device = device_of(work, work.moves[i].from);
+    back[i].to = forth[i].from;
+    back[i].from = forth[i].to;
+    back[i].bytes = forth[i].bytes;
+    for (const int32_t before : forth[i].after) {
+      back[static_cast<size_t>(before)].after.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return back;
+}
+
+/// The steps in the order in which they start when every queue copies at the same speed and takes the first that is
+/// ready. Empty steps are left out.
+std::vector<int32_t> order_of(const std::vector<Step>& steps, size_t n_devices) {
+  std::vector<int32_t> n_open(steps.size(), 0);
+  std::vector<std::vector<int32_t>> followers(steps.size());
+  using Ready = std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>>;
+  std::vector<Ready> ready(n_devices);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].bytes == 0) {
+      continue;
+    }
+    for (const int32_t before : steps[i].after) {
+      followers[static_cast<size_t>(before)].push_back(static_cast<int32_t>(i));
+    }
+    n_open[i] = static_cast<int32_t>(steps[i].after.size());
+    if (n_open[i] == 0) {
+      ready[static_cast<size_t>(steps[i].device)].push(static_cast<int32_t>(i));
+    }
+  }
+  std::vector<int32_t> order;
+  std::vector<bool> busy(n_devices, false);
+  using End = std::pair<uint64_t, int32_t>;  // time, step
+  std::priority_queue<End, std::vector<End>, std::greater<>> running;
+  uint64_t now = 0;
+  const auto start = [&](size_t device) {
+    if (!busy[device] && !ready[device].empty()) {
+      const int32_t step = ready[device].top();
+      ready[device].pop();
+      busy[device] = true;
+      order.push_back(step);
+      running.emplace(now + steps[static_cast<size_t>(step)].bytes + kCopyCostBytes, step);
+    }
+  };
+  for (size_t d = 0; d < n_devices; ++d) {
+    start(d);
+  }
+  while (!running.empty()) {
+    const auto [time, step] = running.top();
+    running.pop();
+    now = time;
+    const auto device = static_cast<size_t>(steps[static_cast<size_t>(step)].device);
+    busy[device] = false;
+    for (const int32_t next : followers[static_cast<size_t>(step)]) {
+      if (--n_open[static_cast<size_t>(next)] == 0) {
+        const auto other = static_cast<size_t>(steps[static_cast<size_t>(next)].device);
+        ready[other].push(next);
+        start(other);
+      }
+    }
+    start(device);
+  }
+  return order;
+}
+
+/// One way through steps, forth or back, on queues of its own. All that run() needs to say what happened is there
+/// before it begins: it throws nothing, and returns when the queues have ended.
+class Run {
+ public:
+  Run(const TransitionWork& work, const std::vector<Step>& steps)
+      : work_(work),
+        steps_(steps),
+        order_(order_of(steps, work.devices.size())),
+        events_(steps.size()),
+        queues_(work.devices.size()) {
+    for (const int32_t i : order_) {
+      total_bytes_ += steps[static_cast<size_t>(i)].bytes;
+    }
+  }
+
+  /// Whether all steps were done.
+  bool run(const TransitionLimits& limits) {
+    try {
+      failure_ = start_queues();
+      if (failure_.ok()) {
+        failure_ = submit_all(limits);
+      }
+    } catch (const std::bad_alloc&) {
+      out_of_memory_ = true;
+    }
+    settle();
+    return failure_.ok() && !out_of_memory_;
+  }
+
+  /// Why not; ok where the host had no memory.
+  [[nodiscard]] const Status& failure() const { return failure_; }
+
+  /// Whether a step was done. REQUIRES: run() has returned.
+  [[nodiscard]] bool done(size_t step) const {
+    const Event& event = events_[step];
+    return event.state() != nullptr && event.passed() && event.state()->failure().ok();
+  }
+
+ private:
+  Status start_queues() {
+    for (const int32_t i : order_) {
+      const auto d = static_cast<size_t>(steps_[static_cast<size_t>(i)].device);
+      if (queues_[d] == nullptr) {
+        ASSIGN_OR_RETURN(queues_[d], work_.devices[d].device->make_queue());
+      }
+    }
+    return {};
+  }
+
+  Status submit_all(const TransitionLimits& limits) {
+    TRY(look_up(limits));
+    size_t n_passed = 0;
+    for (size_t n = 0; n < order_.size(); ++n) {
+      for (; n_passed + kMovesAhead <= n; ++n_passed) {
+        TRY(wait_for(order_[n_passed]));
+      }
+      TRY(look_up(limits));
+      submit(static_cast<size_t>(order_[n]));
+    }
+    for (; n_passed < order_.size(); ++n_passed) {
+      TRY(wait_for(order_[n_passed]));
+      TRY(look_up(limits));
+    }
+    return {};
+  }
+
+  void submit(size_t i) {
+    const Step& step = steps_[i];
+    Queue& queue = *queues_[static_cast<size_t>(step.device)];
+    for (const int32_t before : step.after) {
+      if (steps_[static_cast<size_t>(before)].device != step.device) {
+        queue.wait(events_[static_cast<size_t>(before)]);
+      }
+    }
+    Command command;
+    command.copy = {step.to, step.from, step.bytes, step.bytes, step.bytes, 1, RowCount::kFixed};
+    command.name = "move";
+    queue.submit(std::make_shared<const CommandList>(1, std::move(command)), {});
+    events_[i] = queue.record();
+  }
+
+  Status wait_for(int32_t step) {
+    const Event& event = events_[static_cast<size_t>(step)];
+    event.wait();
+    TRY(event.state()->failure());
+    arrived_bytes_ += steps_[static_cast<size_t>(step)].bytes;
+    return {};
+  }
+
+  Status look_up(const TransitionLimits& limits) const {
+    const double fraction =
+        total_bytes_ == 0 ? 1 : static_cast<double>(arrived_bytes_) / static_cast<double>(total_bytes_);
+    if (limits.progress && !limits.progress(fraction)) {
+      return {ErrorCode::kCancelled, fmt::format("stopped after {:.0f} % of the bytes", 100 * fraction)};
+    }
+    if (limits.deadline && std::chrono::steady_clock::now() > *limits.deadline) {
+      return {ErrorCode::kDeadlineExceeded,
+              fmt::format("the deadline passed after {:.0f} % of the bytes", 100 * fraction)};
+    }
+    return {};
+  }
+
+  // Waits until every queue has ended; without memory to ask for that, it asks again. A queue's failure is the reason
+  // for what followed from it.
+  void settle() {
+    bool failed = false;
+    for (const std::unique_ptr<Queue>& queue : queues_) {
+      for (bool asked = queue == nullptr; !asked;) {
+        try {
+          Status status = queue->synchronize();
+          if (!status.ok() && !failed) {
+            failed = true;
+            failure_ = std::move(status);
+          }
+          asked = true;
+        } catch (const std::bad_alloc&) {
+          std::this_thread::sleep_for(kMemoryRetry);
+        }
+      }
+    }
+    std::ranges::for_each(queues_, [](std::unique_ptr<Queue>& queue) { queue.reset(); });
+  }
+
+  const TransitionWork& work_;
+  const std::vector<Step>& steps_;
+  const std::vector<int32_t> order_;
+  std::vector<Event> events_;                   // by step
+  std::vector<std::unique_ptr<Queue>> queues_;  // by device
+  Status failure_;
+  bool out_of_memory_ = false;
+  uint64_t total_bytes_ = 0;
+  uint64_t arrived_bytes_ = 0;
+};
+
+/// Undoes the steps that are done; `done` becomes false for each. While the host has no memory it tries again.
+/// Errors: what a copy failed with.
+Status undo(const TransitionWork& work, const std::vector<Step>& forth, std::vector<bool>& done) {
+  while (std::ranges::find(done, true) != done.end()) {
+    try {
+      const std::vector<Step> back = steps_back(work, forth, done);
+      Run run(work, back);
+      if (!run.run({}) && !run.failure().ok()) {
+        return run.failure();
+      }
+      for (size_t i = 0; i < done.size(); ++i) {
+        done[i] = done[i] && !run.done(i);
+      }
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kMemoryRetry);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run_transition(const TransitionWork& work, const TransitionLimits& limits) {
+  const std::vector<Step> forth = steps_forth(work);
+  std::vector<bool> done(forth.size(), false);
+  Run run(work, forth);
+  if (run.run(limits)) {
+    return {};
+  }
+  const auto why = [&] {
+    return run.failure().ok()
+               ? Status(ErrorCode::kOutOfMemory, "no memory is left on the host in the middle of a switch")
+               : run.failure();
+  };
+  if (run.failure().code() == ErrorCode::kDeviceLost) {
+    return why();
+  }
+  for (size_t i = 0; i < done.size(); ++i) {
+    done[i] = run.done(i);
+  }
+  const Status undone = undo(work, forth, done);
+  if (undone.ok()) {
+    return why();
+  }
+  return {ErrorCode::kDeviceLost, fmt::format("{}; undoing that failed too: {}", why().message(), undone.message())};
+}
+
+TransitionBytes count_bytes(const TransitionWork& work) {
+  TransitionBytes bytes;
+  for (const Move& move : work.moves) {
+    (device_of(work, move.from) == device_of(work, move.to) ? bytes.local : bytes.moved) += move.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace tessera

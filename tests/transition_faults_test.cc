@@ -1,0 +1,393 @@
+// A switch of the placement that fails, is stopped, runs short of memory or meets another call: the old placement is
+// whole, every byte is given back, and the next token is the right one. Made for the sanitizers.
+
+#include <algorithm>
+#include <atomic>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "device/faulty/faulty_device.h"
+#include "runtime/context.h"
+#include "tests/support/decorated_devices.h"
+#include "tests/support/run_model.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kDevices = 2;
+constexpr int32_t kSeqs = 3;
+const PlacementRequest kLayer = {"layer", {}};
+const PlacementRequest kTensor = {"tensor", {}};
+
+ModelOptions options_of(const std::string& name) {
+  ModelOptions options;
+  options.path = std::string(TESSERA_TEST_DATA "/tiny/") + name + ".gguf";
+  options.devices = cpu_names(kDevices);
+  options.n_cuts = 2;
+  options.n_threads = 2;
+  options.context = {.n_ctx = 320, .n_ubatch = 16, .n_seq_max = kSeqs};
+  return options;
+}
+
+struct Opened {
+  std::vector<FaultyDevice*> devices;  // live as long as the model
+  std::shared_ptr<Model> model;
+  std::unique_ptr<Context> context;
+};
+
+void open(const ModelOptions& wanted, Opened& opened) {
+  ModelOptions options = wanted;
+  opened.devices.assign(kDevices, nullptr);
+  options.open_devices = decorated([&opened](size_t i, std::unique_ptr<Device> device) -> std::unique_ptr<Device> {
+    auto made = std::make_unique<FaultyDevice>(std::move(device), FaultPlan{});
+    opened.devices[i] = made.get();
+    return made;
+  });
+  auto model = Model::load(options);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  opened.model = std::move(model).value();
+  auto context = Context::create(opened.model, options.context);
+  ASSERT_TRUE(context.ok()) << context.status().message();
+  opened.context = std::move(context).value();
+  std::vector<BatchToken> batch;
+  for (int32_t i = 0; i < 70; ++i) {
+    batch.push_back({i * 7 % 97, i % 2, i >= 68});
+  }
+  ASSERT_TRUE(opened.context->decode(batch).ok());
+  ASSERT_TRUE(opened.context->fork(0, 2, opened.context->length(0)).ok());
+}
+
+std::vector<float> all_logits(const Context& context) {
+  std::vector<float> logits;
+  for (int64_t i = 0; i < context.n_outputs(); ++i) {
+    logits.insert(logits.end(), context.logits(i).begin(), context.logits(i).end());
+  }
+  return logits;
+}
+
+std::vector<std::byte> state_of(Context& context) {
+  const auto n_bytes = context.state_bytes(kAllSequences);
+  EXPECT_TRUE(n_bytes.ok()) << n_bytes.status().message();
+  std::vector<std::byte> bytes(n_bytes.ok() ? *n_bytes : 0);
+  EXPECT_TRUE(context.get_state(kAllSequences, bytes).ok());
+  return bytes;
+}
+
+/// A model whose switches fail, beside one that stays where it is: whatever happens, they agree.
+class Pair {
+ public:
+  explicit Pair(const ModelOptions& options) {
+    open(options, still_);
+    open(options, moving_);
+    remember();
+  }
+  [[nodiscard]] Model& model() const { return *moving_.model; }
+  [[nodiscard]] Context& context() const { return *moving_.context; }
+  void arm(size_t device, const FaultPlan& plan) {
+    for (size_t d = 0; d < kDevices; ++d) {
+      moving_.devices[d]->arm(d == device ? plan : FaultPlan{});
+    }
+  }
+  [[nodiscard]] FaultCounts counts(size_t device) const { return moving_.devices[device]->counts(); }
+
+  /// After a failed switch: as before, to the last byte; then one token more.
+  void expect_unchanged() {
+    arm(0, {});
+    EXPECT_EQ(model().placement().split_mode, request_.split_mode);
+    for (size_t d = 0; d < kDevices; ++d) {
+      EXPECT_EQ(moving_.devices[d]->used_bytes(), used_[d]);
+    }
+    expect_agreement();
+  }
+  /// The same contents, and the same next token.
+  void expect_agreement() {
+    EXPECT_EQ(n_different(all_logits(context()), all_logits(*still_.context)), 0U);
+    EXPECT_TRUE(state_of(context()) == state_of(*still_.context));
+    const std::vector<BatchToken> batch = {{n_tokens_ % 90, 0, true}, {3, 1, true}, {n_tokens_ % 7, 2, true}};
+    if (context().length(0) + 1 >= context().options().n_ctx) {
+      ASSERT_TRUE(context().clear().ok() && still_.context->clear().ok());
+    }
+    ++n_tokens_;
+    ASSERT_TRUE(still_.context->decode(batch).ok());
+    const Status status = context().decode(batch);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(n_different(all_logits(context()), all_logits(*still_.context)), 0U);
+  }
+  /// The present placement is the one to be kept.
+  void remember() {
+    request_ = model().placement();
+    used_.clear();
+    for (const FaultyDevice* device : moving_.devices) {
+      used_.push_back(device->used_bytes());
+    }
+  }
+  [[nodiscard]] const std::vector<uint64_t>& used() const { return used_; }
+
+ private:
+  Opened still_;
+  Opened moving_;
+  PlacementRequest request_;
+  std::vector<uint64_t> used_;
+  int32_t n_tokens_ = 0;
+};
+
+class TransitionFaults : public testing::TestWithParam<const char*> {};
+
+// Both ways, on either device: every command of a switch fails once, and every growth of a range.
+TEST_P(TransitionFaults, AtEveryStepLeaveTheOldPlacement) {
+  Pair pair(options_of(GetParam()));
+  int64_t n_failures = 0;
+  for (const PlacementRequest& to : {kTensor, kLayer}) {
+    for (size_t d = 0; d < kDevices; ++d) {
+      for (const bool grows : {false, true}) {
+        bool failed = true;
+        for (int64_t n = 0; failed; ++n) {
+          SCOPED_TRACE(fmt::format("to {}, device {}, {} {}", to.split_mode, d, grows ? "growth" : "command", n));
+          FaultPlan plan;
+          (grows ? plan.fail_growth_at : plan.fail_at_command) = n;
+          pair.arm(d, plan);
+          const auto report = pair.model().set_placement(to);
+          failed = !report.ok();
+          if (failed) {
+            ++n_failures;
+            EXPECT_EQ(report.status().code(), grows ? ErrorCode::kOutOfMemory : ErrorCode::kInternal);
+            EXPECT_THAT(report.status().message(), HasSubstr("planned failure"));
+            EXPECT_THAT(report.status().message(), HasSubstr("placement holds"));
+            pair.expect_unchanged();
+          } else {
+            const FaultCounts counts = pair.counts(d);
+            EXPECT_LE(grows ? counts.n_growths : counts.n_commands, n) << "no step was left out";
+            pair.arm(0, {});
+            const PlacementRequest back = to.split_mode == "tensor" ? kLayer : kTensor;
+            pair.expect_agreement();
+            if (d + 1 < kDevices || !grows) {
+              ASSERT_TRUE(pair.model().set_placement(back).ok());
+            }
+          }
+          if (HasFatalFailure()) {
+            return;
+          }
+        }
+      }
+    }
+    pair.remember();
+  }
+  std::cout << GetParam() << ": " << n_failures << " failures undone\n";
+  EXPECT_GT(n_failures, 20);
+}
+
+TEST_P(TransitionFaults, ADeadDeviceEndsTheContextsAndNothingElse) {
+  Pair pair(options_of(GetParam()));
+  pair.arm(1, {.die_at_command = 2});
+  const auto report = pair.model().set_placement(kTensor);
+  EXPECT_EQ(report.status().code(), ErrorCode::kDeviceLost) << report.status().message();
+  EXPECT_THAT(report.status().message(), HasSubstr("cpu:1"));
+  const BatchToken token = {1, 0, true};
+  const Status decoded = pair.context().decode({&token, 1});
+  EXPECT_EQ(decoded.code(), ErrorCode::kDeviceLost);
+  EXPECT_THAT(decoded.message(), HasSubstr("load the model again"));
+  EXPECT_EQ(pair.context().state_bytes(0).status().code(), ErrorCode::kDeviceLost);
+  EXPECT_EQ(pair.model().set_placement(kTensor).status().code(), ErrorCode::kDeviceLost);
+  ContextOptions small;
+  small.n_ctx = 8;
+  const auto model = Model::load(options_of(GetParam()));
+  ASSERT_TRUE(model.ok());
+  EXPECT_TRUE(Context::create(*model, small).ok()) << "other models live";
+}
+
+TEST_P(TransitionFaults, StopsWhereverProgressSaysSo) {
+  Pair pair(options_of(GetParam()));
+  bool stopped = true;
+  for (int n = 0; stopped; ++n) {
+    SCOPED_TRACE(n);
+    int n_calls = 0;
+    double last = -1;
+    const auto report = pair.model().set_placement(kTensor, {.progress = [&](double fraction) {
+                                                     EXPECT_GE(fraction, last);
+                                                     last = fraction;
+                                                     return n_calls++ < n;
+                                                   }});
+    stopped = !report.ok();
+    if (stopped) {
+      EXPECT_EQ(report.status().code(), ErrorCode::kCancelled) << report.status().message();
+      pair.expect_unchanged();
+    } else {
+      EXPECT_EQ(last, 1);
+      EXPECT_GT(n, 4);
+      pair.expect_agreement();
+    }
+    ASSERT_LT(n, 1000);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TransitionFaults, testing::Values("tiny-llama", "tiny-qwen35"),
+                         [](const auto& model) { return std::string(model.param).substr(5); });
+
+TEST(TransitionLimits, TheDeadlineEndsASwitch) {
+  Pair pair(options_of("tiny-llama"));
+  EXPECT_EQ(pair.model().set_placement(kTensor, {.deadline_s = 1e-9}).status().code(), ErrorCode::kDeadlineExceeded);
+  pair.expect_unchanged();
+  // In the middle: the first call comes after the clock has started.
+  std::optional<std::chrono::steady_clock::time_point> first;
+  const auto slow = [&](double fraction) {
+    first = first.value_or(std::chrono::steady_clock::now());
+    while (fraction > 0 && std::chrono::steady_clock::now() < *first + std::chrono::milliseconds(51)) {
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  const auto late = pair.model().set_placement(kTensor, {.deadline_s = 0.05, .progress = slow});
+  EXPECT_EQ(late.status().code(), ErrorCode::kDeadlineExceeded) << late.status().message();
+  pair.expect_unchanged();
+  EXPECT_TRUE(pair.model().set_placement(kTensor, {.deadline_s = 3600}).ok());
+  pair.expect_agreement();
+}
+
+TEST(TransitionLimits, ABudgetTooSmallIsSaidAndOneUnitOfStagingIsEnough) {
+  const ModelOptions options = options_of("tiny-llama");
+  Pair free(options);
+  // By device: what layer uses, and what a switch to tensor takes at its peak but for staging.
+  const std::vector<uint64_t> layer = free.used();
+  const std::vector<DeviceUse> before = free.model().device_use();
+  ASSERT_TRUE(free.model().set_placement(kTensor).ok());
+  const std::vector<DeviceUse> after = free.model().device_use();
+  std::vector<uint64_t> peak;
+  for (size_t d = 0; d < kDevices; ++d) {
+    peak.push_back(std::max(before[d].weight_bytes, after[d].weight_bytes) +
+                   std::max(before[d].kv_bytes, after[d].kv_bytes) +
+                   std::max(before[d].scratch_bytes, after[d].scratch_bytes));
+  }
+  ASSERT_GT(peak[0], layer[0]);
+
+  ModelOptions tight = options;
+  tight.device_memory = layer;
+  Pair refused(tight);
+  const auto report = refused.model().set_placement(kTensor);
+  EXPECT_EQ(report.status().code(), ErrorCode::kDoesNotFit);
+  EXPECT_THAT(report.status().message(), HasSubstr("device cpu:0 lacks"));
+  EXPECT_THAT(report.status().message(), HasSubstr("the layer placement holds"));
+  refused.expect_unchanged();
+
+  constexpr uint64_t kUnit = 64 << 10;
+  for (const uint64_t staging : {kUnit - 1, kUnit}) {
+    ModelOptions edge = options;
+    edge.device_memory = {peak[0] + staging, peak[1] + staging};
+    Pair pair(edge);
+    const auto at_edge = pair.model().set_placement(kTensor);
+    EXPECT_EQ(at_edge.status().code(), staging < kUnit ? ErrorCode::kDoesNotFit : ErrorCode::kOk)
+        << at_edge.status().message();
+    at_edge.ok() ? pair.expect_agreement() : pair.expect_unchanged();
+  }
+}
+
+TEST(TransitionLimits, WrongRequestsChangeNothing) {
+  Pair pair(options_of("tiny-llama"));
+  const auto refuse = [&](const PlacementRequest& request, const TransitionOptions& options, const char* part) {
+    const auto report = pair.model().set_placement(request, options);
+    EXPECT_EQ(report.status().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(report.status().message(), HasSubstr(part));
+    pair.expect_unchanged();
+  };
+  refuse({"rows", {}}, {}, "--split-mode rows");
+  refuse({"tensor", {1, 2, 3}}, {}, "--tensor-split");
+  refuse({"tensor", {0, 0}}, {}, "--tensor-split");
+  refuse(kTensor, {.staging_bytes = 1}, "--transition-staging");
+  EXPECT_TRUE(pair.model().set_placement({"layer", {0, 1}}).ok());
+  EXPECT_EQ(pair.model().device_use()[0].weight_bytes, 0U);
+  pair.expect_agreement();
+  EXPECT_TRUE(pair.model().set_placement(kTensor).ok()) << "the first device gets its replicas back";
+  pair.expect_agreement();
+  ModelOptions text = options_of("tiny-llama");
+  text.vocab_only = true;
+  const auto vocab = Model::load(text);
+  ASSERT_TRUE(vocab.ok()) << vocab.status().message();
+  EXPECT_EQ((*vocab)->set_placement(kTensor).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ((*vocab)->placement().split_mode, "");
+}
+
+TEST(TransitionLimits, AnotherCallIsWaitedForOrIsBusy) {
+  Pair pair(options_of("tiny-llama"));
+  std::atomic<bool> decoding = false;
+  std::atomic<bool> go_on = false;
+  ErrorCode nested = ErrorCode::kOk;
+  std::thread other([&] {
+    const BatchToken token = {1, 2, true};
+    const Status status = pair.context().decode({&token, 1}, [&](int64_t) {
+      nested = pair.model().set_placement(kTensor).status().code();
+      decoding = true;
+      while (!go_on) {
+        std::this_thread::yield();
+      }
+      return false;  // nothing is decoded: the pair still agrees
+    });
+    EXPECT_EQ(status.code(), ErrorCode::kCancelled);
+  });
+  while (!decoding) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(nested, ErrorCode::kBusy) << "from within a decode";
+  EXPECT_EQ(pair.model().set_placement(kTensor, {.wait = false}).status().code(), ErrorCode::kBusy);
+  EXPECT_EQ(pair.model().set_placement(kTensor, {.deadline_s = 0.01}).status().code(), ErrorCode::kDeadlineExceeded);
+  std::thread waiting([&] { EXPECT_TRUE(pair.model().set_placement(kTensor).ok()); });
+  go_on = true;
+  other.join();
+  waiting.join();
+  EXPECT_EQ(pair.model().placement().split_mode, "tensor");
+
+  // From within a switch nothing else may be called.
+  const auto report = pair.model().set_placement(
+      kLayer, {.wait = false, .progress = [&](double) {
+                 const BatchToken token = {1, 0, true};
+                 EXPECT_EQ(pair.context().decode({&token, 1}).code(), ErrorCode::kBusy);
+                 EXPECT_EQ(pair.model().set_placement(kTensor).status().code(), ErrorCode::kBusy);
+                 return true;
+               }});
+  EXPECT_TRUE(report.ok()) << report.status().message();
+}
+
+// Two threads decode while a third switches: every token is as if nobody had.
+TEST(TransitionLimits, OthersDecodeMeanwhile) {
+  const ModelOptions options = options_of("tiny-llama");
+  Opened still;
+  Opened moving;
+  open(options, still);
+  open(options, moving);
+  const auto second = Context::create(moving.model, options.context);
+  ASSERT_TRUE(second.ok());
+  const auto run = [](Context& context) {
+    std::vector<float> logits;
+    for (int32_t i = 0; i < 40; ++i) {
+      const BatchToken token = {i * 5 % 90, 1, true};
+      EXPECT_TRUE(context.decode({&token, 1}).ok());
+      logits.insert(logits.end(), context.logits(0).begin(), context.logits(0).end());
+    }
+    return logits;
+  };
+  const std::vector<float> wanted = run(*still.context);
+  ASSERT_TRUE(still.context->clear().ok());
+  const std::vector<float> wanted_second = run(*still.context);
+  std::vector<float> got;
+  std::vector<float> got_second;
+  std::atomic<bool> done = false;
+  std::thread switching([&] {
+    for (int i = 0; !done; ++i) {
+      EXPECT_TRUE(moving.model->set_placement(i % 2 == 0 ? kTensor : kLayer).ok());
+    }
+  });
+  std::thread other([&] { got_second = run(**second); });
+  got = run(*moving.context);
+  other.join();
+  done = true;
+  switching.join();
+  EXPECT_EQ(n_different(got, wanted), 0U);
+  EXPECT_EQ(n_different(got_second, wanted_second), 0U);
+}
+
+}  // namespace
+}  // namespace tessera
