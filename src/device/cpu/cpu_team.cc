@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "device/copy_rows.h"
+#include "device/cpu/cpu_stream_copy.h"
 
 namespace tessera {
 
@@ -90,6 +91,8 @@ void run_on_one_thread(const CommandList& list, const LaunchSizes& sizes) {
   for (const Command& command : list) {
     if (command.kernel != nullptr) {
       command.kernel(&launch, command.args.get(), sizes);
+    } else if (command.copy.count == RowCount::kFixed && command.copy.rows == 1) {
+      cpu_stream_copy(command.copy.dst, command.copy.src, command.copy.width);
     } else {
       cpu_copy_share(command.copy, sizes, launch);
     }

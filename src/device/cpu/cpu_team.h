@@ -59,7 +59,7 @@ class CpuTeam {
   std::vector<std::thread> threads_;
 };
 
-/// Runs all commands in order on the calling thread alone.
+/// Runs all commands in order on the calling thread alone; large copies go past the caches (cpu_stream_copy.h).
 void run_on_one_thread(const CommandList& list, const LaunchSizes& sizes);
 
 /// One thread's share of a copy. Ranges do not overlap.

@@ -1,8 +1,10 @@
 #include "device/cpu/cpu_team.h"
 
+#include <algorithm>
 #include <atomic>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "device/test_kernels.h"
@@ -166,6 +168,23 @@ TEST(CpuCopy, RowsFollowTheBatch) {
         {.dst = dst.data(), .src = src.data(), .dst_pitch = 4, .src_pitch = 4, .width = 4, .rows = 4, .count = count},
         {.n_tokens = 3, .n_outputs = 1}, {});
     EXPECT_EQ(4 - std::count(dst.begin(), dst.end(), 0), expected);
+  }
+}
+
+// Every start and length, and not a byte beside.
+TEST(CpuTeam, StreamedCopiesAreWhole) {
+  std::vector<unsigned char> from(200000);
+  for (size_t i = 0; i < from.size(); ++i) {
+    from[i] = static_cast<unsigned char>(i * 31 + i / 253);
+  }
+  for (const size_t bytes : {0, 1, 63, 65535, 65536, 65600, 131071, 131140}) {
+    for (const size_t at : {0, 1, 16, 33, 63}) {
+      std::vector<unsigned char> to(bytes + 200, 0xEE);
+      run_on_one_thread({test::copy(from.data() + 3, to.data() + at, bytes)}, {});
+      EXPECT_TRUE(std::equal(to.begin() + static_cast<ptrdiff_t>(at), to.begin() + static_cast<ptrdiff_t>(at + bytes),
+                             from.begin() + 3));
+      EXPECT_EQ(std::ranges::count(to, 0xEE) - std::ranges::count(std::span(from).subspan(3, bytes), 0xEE), 200);
+    }
   }
 }
 

@@ -71,6 +71,32 @@ TEST(FaultyDevice, FailsAtEveryCommand) {
   }
 }
 
+// What fails on a further queue poisons that one; commands are counted over all.
+TEST(FaultyDevice, FurtherQueuesFailAlone) {
+  for (const bool die : {false, true}) {
+    auto inner = make_cpu_devices({.n_threads = 1});
+    ASSERT_TRUE(inner.ok());
+    FaultyDevice device(std::move((*inner)[0]), {});
+    device.arm(die ? FaultPlan{.die_at_command = 9} : FaultPlan{.fail_at_command = 9});
+    Work work;
+    work.submit(device.compute_queue());
+    EXPECT_TRUE(device.compute_queue().synchronize().ok());
+    auto further = device.make_queue();
+    ASSERT_TRUE(further.ok());
+    Work beside;
+    beside.submit(**further);
+    EXPECT_EQ((*further)->synchronize().code(), die ? ErrorCode::kDeviceLost : ErrorCode::kInternal);
+    EXPECT_EQ(beside.b, std::vector<uint64_t>(16, Work::expected_b(1)));
+    EXPECT_EQ(device.counts().n_commands, 16);
+    work.submit(device.compute_queue());
+    EXPECT_EQ(device.compute_queue().synchronize().code(), die ? ErrorCode::kDeviceLost : ErrorCode::kOk);
+    EXPECT_EQ(work.n_calls, die ? 2 : 4);
+    EXPECT_EQ(device.make_queue().status().code(), die ? ErrorCode::kDeviceLost : ErrorCode::kOk);
+    device.arm({});
+    EXPECT_EQ(device.counts().n_commands, 0);
+  }
+}
+
 TEST(FaultyDevice, FailsAtEveryGrowth) {
   for (int64_t n = 0; n < 3; ++n) {
     FaultPlan plan;

@@ -54,11 +54,15 @@ TEST(NullDevice, CountsCommandsInsteadOfRunningThem) {
   queue.submit(list, {.n_tokens = 7});
   EXPECT_EQ(queue.synchronize().message(), "stop");
   EXPECT_TRUE(called);
+  auto further = device->make_queue();
+  ASSERT_TRUE(further.ok());
+  (*further)->submit(test::list({fixed}), {});
+  EXPECT_TRUE((*further)->synchronize().ok()) << "the other queue's failure is not its own";
   const NullCounts counts = device->counts();
-  EXPECT_EQ(counts.n_lists, 2U);
+  EXPECT_EQ(counts.n_lists, 3U);
   EXPECT_EQ(counts.n_kernels, 6U);
-  EXPECT_EQ(counts.n_copies, 4U);
-  EXPECT_EQ(counts.copy_bytes, 300U + 700U + 300U + 100U);
+  EXPECT_EQ(counts.n_copies, 5U);
+  EXPECT_EQ(counts.copy_bytes, 300U + 700U + 300U + 100U + 300U);
 }
 
 }  // namespace
