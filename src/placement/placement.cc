@@ -286,10 +286,10 @@ class Chains {
   }
 
   void link() {
-    // Four cycles keep the links of two devices busy in both directions; each costs a copy through staging, so short
-    // ones are not worth it.
+    // Things of several pieces make a chain of each piece, so one cycle may keep all links busy; small things need more
+    // cycles, but each costs a copy through staging, so short ones are not worth it.
     constexpr size_t kMostCycles = 4;
-    constexpr size_t kLeastMoves = 16;
+    constexpr size_t kLeastMoves = 32;
     const size_t length = std::max(kLeastMoves, things_.size() / kMostCycles);
     std::set<size_t> linked;
     for (const size_t start : things_) {

@@ -17,10 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Largest copy: what a CPU's core moves in about a millisecond, so that a cancellation is soon heard and two devices
-// that exchange tiles of some MiB have several copies to choose from.
-constexpr uint64_t kPieceBytes = 4 << 20;
-
+// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
+// has one to run; what is opened through staging, and the new pages that this costs, stay few.
+constexpr uint64_t kPieceBytes = 1 << 20;
+// Pieces in staging at once, at most: more chains at a time than queues can run make nothing faster.
+constexpr uint64_t kStagedPieces = 16;
 constexpr const char* kCustom = "custom";  // the split mode of a placement that no generator made
 
 double ms_between(Clock::time_point from, Clock::time_point to) {
@@ -138,8 +139,9 @@ class PlacementSwitch {
 
   // Plans with as much staging as was allowed, or as there is room for.
   Status plan_to_fit() {
-    TRY(plan(options_.staging_bytes));
-    uint64_t room = options_.staging_bytes;
+    const uint64_t most = std::min(options_.staging_bytes, kStagedPieces * kPieceBytes);
+    TRY(plan(most));
+    uint64_t room = most;
     uint64_t unit = 0;
     for (size_t d = 0; d < model_.devices.size(); ++d) {
       const Device& device = model_.devices[d];
@@ -148,7 +150,7 @@ class PlacementSwitch {
         room = std::min(room, device.budget_bytes() - device.used_bytes() - growth(d));
       }
     }
-    if (room < options_.staging_bytes && room >= unit) {
+    if (room < most && room >= unit) {
       TRY(plan(room / unit * unit));
     }
     return check_room();

@@ -13,7 +13,7 @@ namespace {
 
 // Moves on their way at any time, over all queues: enough that no queue runs dry while this thread sleeps, few enough
 // that a cancellation is heard within some milliseconds.
-constexpr size_t kMovesAhead = 16;
+constexpr size_t kMovesAhead = 64;
 // What a copy costs beside its bytes, in bytes: about 10 us at 10 GB/s. Only the order of submission depends on it.
 constexpr uint64_t kCopyCostBytes = 100 << 10;
 
