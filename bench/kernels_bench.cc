@@ -45,8 +45,7 @@ constexpr int64_t kVocab = 32000;
 constexpr int64_t kHeads = 32;
 constexpr int64_t kKvHeads = 4;
 constexpr int64_t kHeadDim = 64;
-constexpr int64_t kDecodeDepth = 4096;  // positions that the query of a single token sees
-constexpr int64_t kDecodeTokens = 8;    // up to here a product streams its weight
+constexpr int64_t kDecodeTokens = 8;  // up to here a product streams its weight
 
 struct Options {
   std::vector<CpuIsa> isas = {cpu_isas().back()};
@@ -168,19 +167,21 @@ std::vector<Case> rope_cases(KernelFn kernel, int64_t n) {
 
 /// The pages of one sequence.
 struct Cache {
-  Cache(DType k_type, DType v_type, int64_t n_positions)
-      : format{k_type, v_type, kHeadDim, kHeadDim},
+  Cache(DType k_type, DType v_type, int64_t n_positions, int64_t n_heads = kKvHeads, int64_t head_dim = kHeadDim)
+      : format{k_type, v_type, head_dim, head_dim},
+        n_kv_heads(n_heads),
         n_pages((n_positions + kPageTokens - 1) / kPageTokens),
-        pages(static_cast<uint64_t>(n_pages * kv_page_bytes(format, kKvHeads))),
+        pages(static_cast<uint64_t>(n_pages * kv_page_bytes(format, n_heads))),
         table(static_cast<size_t>(n_pages)) {
-    std::memset(pages.bytes, 0, static_cast<size_t>(n_pages * kv_page_bytes(format, kKvHeads)));
+    std::memset(pages.bytes, 0, static_cast<size_t>(n_pages * kv_page_bytes(format, n_heads)));
     for (size_t i = 0; i < table.size(); ++i) {
       table[i] = static_cast<int32_t>(i);
     }
   }
-  [[nodiscard]] std::vector<KvPanel> panels() const { return {{pages.bytes, kKvHeads, 0}}; }
+  [[nodiscard]] std::vector<KvPanel> panels() const { return {{pages.bytes, n_kv_heads, 0}}; }
 
   KvFormat format;
+  int64_t n_kv_heads;
   int64_t n_pages;
   AlignedBytes pages;
   std::vector<int32_t> table;
@@ -213,36 +214,62 @@ std::vector<Case> append_kv_cases(const KernelRow& row, int64_t n) {
            .run = call(row.function, sizes_of(n), args, cache, k, v, slots)}};
 }
 
-/// One token sees kDecodeDepth positions; more are a prompt from its start.
-std::vector<Case> attention_cases(const KernelRow& row, int64_t n) {
-  constexpr int64_t kWidth = kHeads * kHeadDim;
-  const int64_t first = n == 1 ? kDecodeDepth - 1 : 0;
-  const auto cache = std::make_shared<Cache>(row.a, row.b, first + n);
-  const Rows q(n, kWidth);
-  const Rows out(n, kWidth);
+struct AttentionShape {
+  int64_t n_kv_heads;
+  int64_t n_rep;
+  int64_t head_dim;
+};
+
+/// n tokens that see `first` positions before them.
+Case attention_case(const KernelRow& row, const AttentionShape& shape, int64_t first, int64_t n) {
+  const int64_t width = shape.n_kv_heads * shape.n_rep * shape.head_dim;
+  const auto cache = std::make_shared<Cache>(row.a, row.b, first + n, shape.n_kv_heads, shape.head_dim);
+  const Rows q(n, width);
+  const Rows out(n, width);
   const auto positions = std::make_shared<std::vector<int32_t>>();
   for (int64_t i = 0; i < n; ++i) {
     positions->push_back(static_cast<int32_t>(first + i));
   }
   const auto seq_rows = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(n), 0);
   const AttentionArgs args = {.q = q.data(),
-                              .q_stride = kWidth,
+                              .q_stride = width,
                               .out = out.data(),
-                              .out_stride = kWidth,
-                              .n_rep = kHeads / kKvHeads,
+                              .out_stride = width,
+                              .n_rep = shape.n_rep,
                               .format = cache->format,
                               .panels = cache->panels(),
                               .positions = positions->data(),
                               .seq_rows = seq_rows->data(),
                               .page_table = cache->table.data(),
                               .page_table_stride = cache->n_pages,
-                              .scale = 1 / std::sqrt(static_cast<float>(kHeadDim))};
+                              .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))};
   const double visible = static_cast<double>(n) * (static_cast<double>(first) + static_cast<double>(n + 1) / 2);
-  return {{.variant = pair_name(row.a, row.b),
-           .shape = fmt::format("{}x{} heads of {}, {} positions", kKvHeads, kHeads / kKvHeads, kHeadDim, first + n),
-           .bytes = static_cast<double>(cache->n_pages * kv_page_bytes(cache->format, kKvHeads) + n * kWidth * 8),
-           .ops = 4.0 * kWidth * visible,
-           .run = call(row.function, sizes_of(n), args, cache, q, out, positions, seq_rows)}};
+  const int64_t cache_bytes = cache->n_pages * kv_page_bytes(cache->format, shape.n_kv_heads);
+  return {
+      .variant = pair_name(row.a, row.b),
+      .shape = fmt::format("{}x{} heads of {}, {} positions", shape.n_kv_heads, shape.n_rep, shape.head_dim, first + n),
+      .bytes = static_cast<double>(cache_bytes + n * width * 8),
+      .ops = 4.0 * static_cast<double>(width) * visible,
+      .run = call(row.function, sizes_of(n), args, cache, q, out, positions, seq_rows)};
+}
+
+/// One token at two depths; more are a prompt from its start. Other shapes of heads with equal types alone.
+std::vector<Case> attention_cases(const KernelRow& row, int64_t n) {
+  std::vector<Case> cases;
+  for (const AttentionShape& shape :
+       {AttentionShape{kKvHeads, kHeads / kKvHeads, kHeadDim}, AttentionShape{8, 4, 128}, AttentionShape{4, 2, 256}}) {
+    if (shape.head_dim != kHeadDim && row.a != row.b) {
+      continue;
+    }
+    if (n > 1) {
+      cases.push_back(attention_case(row, shape, 0, n));
+      continue;
+    }
+    for (const int64_t depth : {512, 4096}) {
+      cases.push_back(attention_case(row, shape, depth - 1, n));
+    }
+  }
+  return cases;
 }
 
 std::vector<Case> glu_cases(KernelFn kernel, int64_t n) {

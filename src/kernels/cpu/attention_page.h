@@ -68,6 +68,9 @@ struct BlockRows {
   const std::byte* data;
   int64_t bytes_per_row;
 
+  /// REQUIRES: dtype is kF32.
+  [[nodiscard]] const float* floats() const { return reinterpret_cast<const float*>(data); }
+
   template <class Function>
   void visit(Function f) const {
     switch (dtype) {

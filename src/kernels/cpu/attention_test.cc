@@ -361,5 +361,38 @@ TEST_P(AttentionTest, ATokenIgnoresWhatLaterOnesHold) {
   EXPECT_TRUE(std::isnan(with_nan.at(4, 0)));
 }
 
+TEST_P(AttentionTest, ARangeWithoutAFiniteScoreIsNotEmpty) {
+  // Position 256 begins a softmax range, in which its token sees one key, its own, which is not a number.
+  Case c;
+  c.k_type = c.v_type = DType::kF32;
+  c.lengths = {kAttentionRange};
+  const KernelFn tested = kernel(Op::kAttention, c.k_type, c.v_type);
+  Cache cache(c, 3, {c.n_kv_heads}, 1);
+  std::vector<Token> batch = last_tokens(c, 8);
+  batch.push_back({0, static_cast<int32_t>(kAttentionRange)});
+  GuardedRows all = cache.attend(tested, batch, 1);
+  GuardedRows alone = cache.attend(tested, {batch.back()}, 1);
+  EXPECT_FALSE(std::isnan(all.at(7, 0)));
+  EXPECT_TRUE(std::isnan(all.at(8, 0)));
+  EXPECT_TRUE(std::isnan(alone.at(0, 0)));
+}
+
+TEST_P(AttentionTest, ManyRowsOfOneHead) {
+  // Whole and half-filled vectors of rows, whose blocks are seen by all, some or none of them.
+  for (const int64_t n_tokens : {2, 3, 5, 9, 21}) {
+    for (const int64_t window : {0, 50}) {
+      Case c;
+      c.n_kv_heads = 2;
+      c.n_rep = 8;
+      c.k_dim = 128;
+      c.v_dim = 32;
+      c.window = window;
+      c.lengths = {301};
+      check(c, last_tokens(c, n_tokens));
+      check(c, {{0, 300}, {0, 3}, {0, 270}, {0, 64}, {0, 31}});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera
