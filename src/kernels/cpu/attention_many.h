@@ -22,7 +22,7 @@ inline constexpr int64_t kLanes = 16;
 /// Rows that walk the pages together: the more, the less it costs to convert a page; scratch stays near the core.
 inline constexpr int64_t kManyRows = 64;
 /// Vectors of rows that one tile holds in registers, and its dots with keys, each of which has up to five sums alive.
-/// Two vectors by four keys are 7 % faster than by two. In plain C++ the smallest tile compiles fastest.
+/// Two vectors by four keys are 4 % faster than by two. In plain C++ the smallest tile compiles fastest.
 #if defined(__AVX512F__)
 inline constexpr int kTileVectors = 2;
 inline constexpr int kTileDots = 8;
