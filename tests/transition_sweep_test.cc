@@ -16,6 +16,7 @@
 
 #include "runtime/model_state.h"
 #include "tests/support/arch_models.h"
+#include "tests/support/decorated_devices.h"
 #include "tests/support/run_model.h"
 #include "tests/support/temp_folder.h"
 
@@ -33,6 +34,7 @@ struct Switch {
   int n_cuts;
   PlacementRequest from;
   PlacementRequest to;
+  uint64_t unit_bytes = 64 << 10;  // grid: with a small one, tiles and pages of tiny models have several units
 };
 
 struct Setting {
@@ -48,7 +50,7 @@ bool full_sweep() {
 std::vector<Switch> switches() {
   std::vector<Switch> list = {
       {2, 2, {"layer", {}}, {"tensor", {}}},
-      {2, 4, {"none", {3, 1}}, {"tensor", {1, 3}}},
+      {2, 4, {"none", {3, 1}}, {"tensor", {1, 3}}, 1024},
   };
   if (full_sweep()) {
     list.insert(list.end(), {{2, 2, {"tensor", {}}, {"layer", {}}},
@@ -92,6 +94,8 @@ Result<Opened> open(const std::string& path, const Switch& how, const PlacementR
   options.kernels = setting.kernels;
   options.context = {
       .n_ctx = kCtx, .n_batch = 128, .n_ubatch = 24, .n_seq_max = kSeqs, .k_type = setting.kv, .v_type = setting.kv};
+  options.open_devices =
+      decorated([&](size_t, std::unique_ptr<Device> device) { return with_unit(std::move(device), how.unit_bytes); });
   Opened opened;
   ASSIGN_OR_RETURN(opened.model, Model::load(options));
   ASSIGN_OR_RETURN(opened.context, Context::create(opened.model, options.context));
@@ -318,6 +322,27 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TransitionSweep, testing::ValuesIn(model_names()), test_name);
+
+// Of a cache only the pages in use move.
+TEST(TransitionSizes, EmptyCachesStayWhereTheyAre) {
+  const Switch how = {2, 2, {"layer", {}}, {"tensor", {}}, 1024};
+  const std::string path = TESSERA_TEST_DATA "/tiny/tiny-llama.gguf";
+  std::vector<uint64_t> moved;
+  for (const int64_t n_tokens : {0, 1, 33, 192}) {
+    auto opened = open(path, how, how.from, {});
+    ASSERT_TRUE(opened.ok());
+    for (int64_t n = 0; n < n_tokens; n += 96) {
+      ASSERT_TRUE(opened->context->decode(tokens(0, std::min<int64_t>(96, n_tokens - n), 1)).ok());
+    }
+    const auto report = opened->model->set_placement(how.to);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    moved.push_back(report->moved_bytes);
+  }
+  const uint64_t page = moved[1] - moved[0];
+  EXPECT_GT(page, 0U);
+  EXPECT_EQ(moved[2], moved[0] + 2 * page);
+  EXPECT_EQ(moved[3], moved[0] + 6 * page);
+}
 
 // Any map is legal: tiles scattered at random, layers torn apart, and every time the same tokens.
 TEST(TransitionHomes, RandomMapsAreAsGoodAsAny) {

@@ -34,6 +34,26 @@ class QueuedDevice final : public Device {
   std::unique_ptr<Queue> queue_;
 };
 
+class RegriddedDevice final : public Device {
+ public:
+  RegriddedDevice(std::unique_ptr<Device> inner, uint64_t unit_bytes)
+      : inner_(std::move(inner)), info_(inner_->info()) {
+    info_.unit_bytes = unit_bytes;
+  }
+  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+  [[nodiscard]] uint64_t budget_bytes() const override { return inner_->budget_bytes(); }
+  [[nodiscard]] uint64_t used_bytes() const override { return inner_->used_bytes(); }
+  Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
+    return inner_->reserve(max_bytes, std::move(purpose));
+  }
+  Queue& compute_queue() override { return inner_->compute_queue(); }
+  Result<std::unique_ptr<Queue>> make_queue() override { return inner_->make_queue(); }
+
+ private:
+  std::unique_ptr<Device> inner_;
+  DeviceInfo info_;
+};
+
 // Partial results of the threads of one running product.
 struct SplitProduct {
   std::vector<std::vector<float>> partials;  // by thread
@@ -128,6 +148,10 @@ std::unique_ptr<Device> with_queue(std::unique_ptr<Device> device,
                                    const std::function<std::unique_ptr<Queue>(Queue& inner)>& make_queue) {
   auto queue = make_queue(device->compute_queue());
   return std::make_unique<QueuedDevice>(std::move(device), std::move(queue));
+}
+
+std::unique_ptr<Device> with_unit(std::unique_ptr<Device> device, uint64_t unit_bytes) {
+  return std::make_unique<RegriddedDevice>(std::move(device), unit_bytes);
 }
 
 std::unique_ptr<Device> with_split_k(std::unique_ptr<Device> device) {

@@ -35,6 +35,9 @@ class ForwardingQueue : public Queue {
 std::unique_ptr<Device> with_queue(std::unique_ptr<Device> device,
                                    const std::function<std::unique_ptr<Queue>(Queue& inner)>& make_queue);
 
+/// The device with another grid for tiles: with a small one, tiny models have tiles and pages of several units.
+std::unique_ptr<Device> with_unit(std::unique_ptr<Device> device, uint64_t unit_bytes);
+
 /// A planted fault: scalar products whose threads split the sum over K instead of the rows, so that sums are grouped by
 /// the number of threads. The team's partial sums are added in the order of the threads.
 std::unique_ptr<Device> with_split_k(std::unique_ptr<Device> device);
