@@ -125,7 +125,7 @@ Status KvCache::check_class(int32_t klass, KvBatch& out) {
   Pool& pool = pools_[static_cast<size_t>(klass)];
   int64_t n_needed = 0;
   for (size_t row = 0; row < growth_.size(); ++row) {
-    const Growth& growth = growth_[row];
+    const RowGrowth& growth = growth_[row];
     const Table& table = sequences_[static_cast<size_t>(out.row_seqs[row])].tables[static_cast<size_t>(klass)];
     const auto n_held = static_cast<int64_t>(table.pages.size());
     const int64_t n_new = pages_for(growth.next_position + growth.n_tokens) - n_held;
@@ -355,6 +355,20 @@ int64_t KvCache::pages_used(int32_t klass) const {
 int64_t KvCache::pages_free(int32_t klass) const {
   CHECK(klass >= 0 && static_cast<size_t>(klass) < pools_.size());
   return static_cast<int64_t>(pools_[static_cast<size_t>(klass)].free_pages.size());
+}
+
+int64_t KvCache::pages_lacking(int32_t klass, std::span<const KvGrowth> growth) const {
+  int64_t n_needed = 0;
+  for (const KvGrowth& g : growth) {
+    CHECK(has(g.seq));
+    const Sequence& s = sequences_[static_cast<size_t>(g.seq)];
+    const Table& table = s.tables[static_cast<size_t>(klass)];
+    n_needed += pages_for(s.length + g.n_tokens) - static_cast<int64_t>(table.pages.size());
+    // A shared partial page is copied. Of those who leave it in one batch the last would keep it.
+    const bool copies = g.n_tokens > 0 && s.length % kPageTokens > 0 && page_refs(klass, table.pages.back()) > 1;
+    n_needed += copies ? 1 : 0;
+  }
+  return std::max<int64_t>(n_needed - pages_free(klass), 0);
 }
 
 int32_t KvCache::page_refs(int32_t klass, int32_t page) const {

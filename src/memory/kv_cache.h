@@ -43,6 +43,12 @@ struct KvToken {
   int32_t seq = 0;
 };
 
+/// Tokens that are to be added to a sequence.
+struct KvGrowth {
+  int32_t seq = 0;
+  int64_t n_tokens = 0;
+};
+
 /// Copies the first n_tokens places of page `from` to page `to`, in every tile of the class, before the batch runs.
 /// `to` is written by no other copy and read by none, so copies may run in any order, and copying the whole page does
 /// no harm.
@@ -109,9 +115,12 @@ class KvCache {
   /// Empties every sequence.
   void clear();
 
-  /// REQUIRES (these five): 0 <= klass < classes, 0 <= seq < n_seq_max, 0 <= page < n_pages.
+  /// REQUIRES (these six): 0 <= klass < classes, 0 <= seq < n_seq_max, 0 <= page < n_pages.
   [[nodiscard]] int64_t pages_used(int32_t klass) const;
   [[nodiscard]] int64_t pages_free(int32_t klass) const;
+  /// How many pages prepare() would lack for so many more tokens, at most: 0 says that there is room for them. Each
+  /// sequence once.
+  [[nodiscard]] int64_t pages_lacking(int32_t klass, std::span<const KvGrowth> growth) const;
   /// How many sequences refer to a page; 0: free.
   [[nodiscard]] int32_t page_refs(int32_t klass, int32_t page) const;
   /// The pages of a sequence, -1 where freed behind the window. Valid until the next change.
@@ -137,7 +146,7 @@ class KvCache {
     std::vector<int32_t> free_pages;  // a stack
   };
   // The new length of one row of the batch being prepared.
-  struct Growth {
+  struct RowGrowth {
     int64_t n_tokens = 0;
     int64_t next_position = 0;
   };
@@ -158,8 +167,8 @@ class KvCache {
   KvCacheConfig config_;
   std::vector<Pool> pools_;  // one per class
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> row_of_;  // [n_seq_max] row of a sequence while a batch is being prepared, else -1
-  std::vector<Growth> growth_;   // one per row
+  std::vector<int32_t> row_of_;    // [n_seq_max] row of a sequence while a batch is being prepared, else -1
+  std::vector<RowGrowth> growth_;  // one per row
 };
 
 }  // namespace tessera

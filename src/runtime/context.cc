@@ -640,5 +640,8 @@ ContextStats Context::stats() const {
 Model& Context::model() const {
   return *impl_->model_;
 }
+const SequenceMemory& Context::memory() const {
+  return impl_->memory_;
+}
 
 }  // namespace tessera

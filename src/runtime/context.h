@@ -9,8 +9,8 @@
 // middle of a batch or of a change to sequences, the context is dead and every later call says so.
 //
 // KV pages and scratch are taken when the context is created: pages for n_seq_max sequences of n_ctx positions (fewer
-// for windows), scratch for one micro-batch of n_ubatch tokens. Nothing on a device grows afterwards; on the
-// host, the logits of a batch of several micro-batches do.
+// for windows; n_kv_tokens positions where that is given), scratch for one micro-batch of n_ubatch tokens. Nothing on a
+// device grows afterwards; on the host, the logits of a batch of several micro-batches do.
 //
 // A context's state as bytes (memory/state_format.h) depends on the model and the tokens alone: what was saved under
 // one placement is restored under any other, and saved again it is the same.
@@ -50,6 +50,8 @@ struct ContextStats {
   int64_t copy_bytes_per_token = 0;  // between devices
   int64_t n_segments = 0;
 };
+
+class SequenceMemory;  // memory/sequence_memory.h
 
 class Context {
  public:
@@ -111,6 +113,9 @@ class Context {
   /// Of the model's present placement.
   [[nodiscard]] ContextStats stats() const;
   [[nodiscard]] Model& model() const;
+
+  /// For runtime only: the book of what sequences hold. REQUIRES: no call of this context runs.
+  [[nodiscard]] const SequenceMemory& memory() const;
 
  private:
   class Impl;

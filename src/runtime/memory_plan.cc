@@ -71,6 +71,9 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   if (options.n_snapshots < 0 || options.n_snapshots > kMaxSnapshots) {
     return out_of_range("--ctx-checkpoints", options.n_snapshots, 0, kMaxSnapshots);
   }
+  if (options.n_kv_tokens != 0 && (options.n_kv_tokens < options.n_ctx || options.n_kv_tokens > kMost * 4096)) {
+    return out_of_range("the number of positions over all sequences", options.n_kv_tokens, options.n_ctx, kMost * 4096);
+  }
   for (const KvLayerSpec& layer : model.definition.program.kv_layers) {
     if (std::max(layer.k_dim, layer.v_dim) > kAttentionMaxDim) {
       return Status(ErrorCode::kUnsupported, fmt::format("heads of {} elements; attention takes at most {}",
@@ -107,7 +110,11 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
     // A window class keeps what the window sees, one micro-batch, and the pages that both ends touch partly.
     const int64_t visible =
         window == 0 ? options.n_ctx : std::min(options.n_ctx, window + sizes.shape.n_tokens + 2 * kPageTokens);
-    const int64_t n_pages = pages(visible) * options.n_seq_max;
+    // Every sequence has its last page to itself, also where all share the pages.
+    const int64_t n_shared = pages(options.n_kv_tokens) + options.n_seq_max - 1;
+    const int64_t n_pages = window == 0 && options.n_kv_tokens > 0
+                                ? std::min(n_shared, pages(visible) * options.n_seq_max)
+                                : pages(visible) * options.n_seq_max;
     if (n_pages > kMaxPages) {
       return Status(
           ErrorCode::kInvalidArgument,
