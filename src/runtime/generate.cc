@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
-#include <limits>
 #include <utility>
 
 namespace tessera {
@@ -19,16 +18,16 @@ bool is_cancelled(const GenerateHooks& hooks) {
   return hooks.cancelled != nullptr && hooks.cancelled->load(std::memory_order_relaxed);
 }
 
-// Turns tokens into text, cuts it at stop words and hands it on.
+// Collects a generation's text and hands it on.
 class TextOutput {
  public:
   TextOutput(const Tokenizer& tokenizer, const GenerateOptions& options, const GenerateHooks& hooks)
-      : decoder_(tokenizer), words_(options.stop_words), hooks_(hooks) {}
+      : stream_(tokenizer, options.stop_words, false), hooks_(hooks) {}
 
-  void push(int32_t id) { emit(words_.push(decoder_.push(id))); }
-  void finish() { emit(words_.flush()); }
+  void push(int32_t id) { emit(stream_.push(id)); }
+  void finish() { emit(stream_.finish()); }
 
-  [[nodiscard]] const std::string& stop_word() const { return words_.word(); }
+  [[nodiscard]] const std::string& stop_word() const { return stream_.stop_word(); }
   std::string take() { return std::move(text_); }
 
  private:
@@ -42,8 +41,7 @@ class TextOutput {
     }
   }
 
-  StreamDecoder decoder_;
-  StopWords words_;
+  TokenText stream_;
   const GenerateHooks& hooks_;
   std::string text_;
 };
@@ -76,20 +74,25 @@ std::vector<int32_t> shift_tokens(std::span<const int32_t> tokens, size_t n_keep
   return left;
 }
 
+Status check_prompt(size_t n_tokens, int64_t n_ctx) {
+  if (n_tokens == 0) {
+    return {ErrorCode::kInvalidArgument, "the prompt is empty"};
+  }
+  if (std::cmp_greater_equal(n_tokens, n_ctx)) {
+    return {ErrorCode::kCacheFull,
+            fmt::format("the prompt has {} tokens and the context holds {}, one of them for the answer; raise "
+                        "--ctx-size or shorten the prompt",
+                        n_tokens, n_ctx)};
+  }
+  return {};
+}
+
 Result<Generation> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                      const GenerateHooks& hooks) {
   TRY(context_.model().text_status());
   const Tokenizer& tokenizer = context_.model().tokenizer();
   const int64_t n_ctx = context_.options().n_ctx;
-  if (prompt.empty()) {
-    return Status(ErrorCode::kInvalidArgument, "the prompt is empty");
-  }
-  if (static_cast<int64_t>(prompt.size()) >= n_ctx) {
-    return Status(ErrorCode::kCacheFull,
-                  fmt::format("the prompt has {} tokens and the context holds {}, one of them for "
-                              "the answer; raise --ctx-size or shorten the prompt",
-                              prompt.size(), n_ctx));
-  }
+  TRY(check_prompt(prompt.size(), n_ctx));
   Generation result;
   const Clock::time_point start = Clock::now();
   TRY(keep_common(prompt));
@@ -101,7 +104,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
     TRY(hooks.on_prompt());
   }
 
-  ASSIGN_OR_RETURN(Sampler sampler, make_sampler(options));
+  ASSIGN_OR_RETURN(Sampler sampler, samplers_.make(tokenizer, options.sampler, options.ignore_eos));
   sampler.accept(prompt);
   result.seed = sampler.seed();
   TextOutput output(tokenizer, options, hooks);
@@ -109,7 +112,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   const Clock::time_point prompt_end = Clock::now();
   result.stop = !complete ? StopReason::kCancelled : options.max_tokens == 0 ? StopReason::kLimit : StopReason::kNone;
   while (result.stop == StopReason::kNone) {
-    ASSIGN_OR_RETURN(const int32_t id, choose(sampler));
+    ASSIGN_OR_RETURN(const int32_t id, choose_token(sampler, context_.logits(0), static_cast<int64_t>(held_.size())));
     result.tokens.push_back(id);
     if (tokenizer.is_end_of_generation(id)) {
       result.stop = StopReason::kEos;
@@ -217,41 +220,6 @@ Result<StopReason> Session::shift_and_append(int32_t id, size_t n_keep, const Ge
   silent.cancelled = hooks.cancelled;
   ASSIGN_OR_RETURN(const bool complete, read(left, silent));
   return complete ? StopReason::kNone : StopReason::kCancelled;
-}
-
-// The options' sampler with the tokens banned that generation must not choose.
-Result<Sampler> Session::make_sampler(const GenerateOptions& options) {
-  constexpr float kBanned = -std::numeric_limits<float>::infinity();
-  const Tokenizer& tokenizer = context_.model().tokenizer();
-  SamplerOptions sampling = options.sampler;
-  for (const int64_t id : tokenizer.suppress_tokens()) {
-    sampling.logit_bias.push_back({static_cast<int32_t>(id), kBanned});
-  }
-  if (options.ignore_eos) {
-    for (const int32_t id : tokenizer.end_of_generation_ids()) {
-      sampling.logit_bias.push_back({id, kBanned});
-    }
-  }
-  if (!Sampler::uses_dry(sampling)) {
-    return Sampler(sampling);
-  }
-  if (breaker_texts_ != sampling.dry_sequence_breakers) {
-    ASSIGN_OR_RETURN(breakers_, DryBreakers::create(tokenizer, sampling.dry_sequence_breakers));
-    breaker_texts_ = sampling.dry_sequence_breakers;
-  }
-  return Sampler(sampling, breakers_);
-}
-
-Result<int32_t> Session::choose(Sampler& sampler) {
-  const int32_t id = sampler.sample(context_.logits(0));
-  if (id == kNoToken) {
-    return Status(ErrorCode::kInvalidData,
-                  fmt::format("nothing to choose after {} tokens: every logit is banned or no number; if --logit-bias "
-                              "bans no more than it should, the model file is damaged",
-                              held_.size()));
-  }
-  sampler.accept({&id, 1});
-  return id;
 }
 
 }  // namespace tessera

@@ -20,6 +20,7 @@
 #include "runtime/context.h"
 #include "runtime/sampler.h"
 #include "runtime/stop.h"
+#include "runtime/token_choice.h"
 #include "tokenizer/template/chat_template.h"
 
 namespace tessera {
@@ -35,6 +36,9 @@ size_t kept_tokens(const Tokenizer& tokenizer, std::span<const int32_t> prompt, 
 /// A context shift: the tokens without the first half, rounded down, of those behind the first n_keep. REQUIRES:
 /// n_keep <= tokens.size().
 std::vector<int32_t> shift_tokens(std::span<const int32_t> tokens, size_t n_keep);
+
+/// Whether a prompt leaves room for an answer. Errors: kInvalidArgument (empty), kCacheFull (says both numbers).
+Status check_prompt(size_t n_tokens, int64_t n_ctx);
 
 /// As max_tokens: until the context is full, whether or not it could be shifted.
 inline constexpr int64_t kUntilFull = -2;
@@ -101,17 +105,14 @@ class Session {
 
  private:
   Status keep_common(std::span<const int32_t> prompt);
-  Result<Sampler> make_sampler(const GenerateOptions& options);
   Result<bool> read(std::span<const int32_t> tokens, const GenerateHooks& hooks);
   Result<StopReason> append(int32_t id, const GenerateHooks& hooks);
   Result<StopReason> shift_and_append(int32_t id, size_t n_keep, const GenerateHooks& hooks);
-  Result<int32_t> choose(Sampler& sampler);
 
   Context& context_;
   int32_t seq_;
-  std::vector<int32_t> held_;               // what the sequence holds
-  std::vector<std::string> breaker_texts_;  // of breakers_
-  DryBreakers breakers_;                    // kept from one generation to the next: they cost a look at every token
+  std::vector<int32_t> held_;  // what the sequence holds
+  SamplerMaker samplers_;
 };
 
 }  // namespace tessera

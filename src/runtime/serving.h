@@ -13,9 +13,10 @@
 // rules that out, too, and costs what is read again.
 //
 // Threads: any thread may call anything. Sinks are called from the serving thread, one at a time, and from on_begin on
-// until on_end, which comes exactly once for each request that submit() took; they must not block, and may call
-// submit() and cancel() only. Serving must outlive no sink: it lets go of it after on_end.
+// until on_end, which comes exactly once for each request that submit() took; they must neither block nor throw,
+// and may call submit() and cancel() only. Serving must outlive no sink: it lets go of it after on_end.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "runtime/context.h"
 #include "runtime/sampler_options.h"
 #include "runtime/stop.h"
+#include "runtime/token_choice.h"
 
 namespace tessera {
 
@@ -63,11 +65,6 @@ struct ServingRequest {
   /// recurrent state keep a snapshot there. Others can part anywhere.
   std::vector<int64_t> branches = {};
   std::shared_ptr<TokenConstraint> constraint = {};  // may be null
-};
-
-struct TokenProb {
-  int32_t id = 0;
-  float logprob = 0;  // natural logarithm; the lowest float for what cannot be chosen
 };
 
 struct ServingToken {
@@ -138,9 +135,9 @@ struct SlotView {
 
 /// Totals since the start, and how it is now.
 struct ServingCounters {
-  uint64_t n_requests = 0;   // taken by submit()
-  uint64_t n_refused = 0;    // by a full queue
-  uint64_t n_ended[7] = {};  // by StopReason; kNone: errors
+  uint64_t n_requests = 0;               // taken by submit()
+  uint64_t n_refused = 0;                // by a full queue
+  std::array<uint64_t, 6> n_ended = {};  // by StopReason; kNone: errors
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   double prompt_ms = 0;  // over all requests
@@ -186,7 +183,7 @@ class Serving {
     double ms = 0;
   };
   /// An idle slot's state to a file, from one, and to nothing; between two steps. Errors: kInvalidArgument (no such
-  /// slot), kBusy (a request uses it), those of Context::save_state and load_state; kCancelled.
+  /// slot), kBusy (a request uses it), those of Context::save_state and load_state; kDeviceLost.
   Result<SlotFile> save_slot(int32_t slot, const std::string& path);
   Result<SlotFile> restore_slot(int32_t slot, const std::string& path);
   Result<int64_t> erase_slot(int32_t slot);

@@ -1,0 +1,661 @@
+#include "runtime/serving.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <fmt/format.h>
+#include <map>
+#include <mutex>
+#include <new>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/threads.h"
+#include "kernels/ops/delta_rule.h"
+#include "memory/sequence_memory.h"
+#include "runtime/generate.h"
+#include "runtime/memory_plan.h"
+#include "runtime/scheduler.h"
+#include "runtime/serving_job.h"
+
+namespace tessera {
+namespace {
+
+using Clock = ServingJob::Clock;
+
+constexpr int64_t kLeastPromptTokens = 64;
+
+int64_t us_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+}
+
+SchedulerOptions scheduler_options(const Context& context, const ServingOptions& options) {
+  SchedulerOptions result;
+  result.n_queue = options.n_queue;
+  // One micro-batch: its bounds do not cut what the grid keeps together.
+  result.step_tokens = std::min(context.options().n_ubatch, context.options().n_batch);
+  const int64_t n_prompt = options.prompt_tokens_per_step > 0 ? options.prompt_tokens_per_step : result.step_tokens / 4;
+  result.prompt_tokens = std::max(n_prompt, kLeastPromptTokens);
+  result.priority_us = options.priority_ms * 1000;
+  result.recurrent = has_recurrent_state(*context.model().state());
+  result.grid_tokens = result.recurrent ? std::min(kDeltaChunk, result.step_tokens / 2) : 1;
+  result.forget_prefixes = result.recurrent && options.batch_invariant;
+  return result;
+}
+
+Status check_options(const Context& context, const ServingOptions& options) {
+  if (context.options().n_ubatch < 2 || context.options().n_batch < 2) {
+    return {ErrorCode::kInvalidArgument, "serving needs a --batch-size and --ubatch-size of at least 2"};
+  }
+  if (options.n_queue < 0 || options.prompt_tokens_per_step < 0 || options.priority_ms < 0 ||
+      options.priority_ms > 1'000'000'000) {
+    return {ErrorCode::kInvalidArgument,
+            "the queue, the prompt tokens per step and the worth of a priority level "
+            "cannot be negative; a level is worth at most 1,000,000,000 ms"};
+  }
+  return {};
+}
+
+}  // namespace
+
+class Serving::Impl {
+ public:
+  Impl(std::unique_ptr<Context> context, const ServingOptions& options, Log log)
+      : context_(std::move(context)),
+        options_(options),
+        log_(std::move(log)),
+        tokenizer_(context_->model().tokenizer()),
+        scheduler_(context_->memory(), scheduler_options(*context_, options)) {
+    for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
+      scheduler_.set_held(s, context_->tokens(s), 0);
+    }
+    count_pages();
+  }
+
+  Status start() {
+    ASSIGN_OR_RETURN(thread_, start_thread("serving", [this] { run(); }));
+    return {};
+  }
+
+  Result<int64_t> submit(ServingRequest request, std::shared_ptr<ServingSink> sink) {
+    TRY(check_request(request));
+    bool truncated = false;
+    ASSIGN_OR_RETURN(std::vector<int32_t> tokens, fitting_prompt(request, truncated));
+    SchedulerRequest scheduled;
+    scheduled.tokens = tokens;
+    scheduled.priority = request.priority;
+    scheduled.slot = request.slot;
+    scheduled.reuse = request.cache_prompt;
+    if (!truncated) {
+      scheduled.branches = request.branches;
+    }
+    const auto shared = std::make_shared<const ServingRequest>(std::move(request));
+    ASSIGN_OR_RETURN(Sampler sampler, make_sampler(*shared));
+    auto job = std::make_unique<ServingJob>(shared, std::move(sink), std::move(sampler), tokenizer_, tokens, truncated);
+    const std::lock_guard lock(mutex_);
+    TRY(dead_);
+    if (closing_) {
+      return Status(ErrorCode::kCancelled, "the server is shutting down");
+    }
+    scheduled.id = next_id_;
+    const Status queued = scheduler_.submit(std::move(scheduled), now_us());
+    counters_.n_refused += queued.code() == ErrorCode::kBusy ? 1 : 0;
+    TRY(queued);
+    ++counters_.n_requests;
+    jobs_.emplace(next_id_, std::move(job));
+    ++n_open_;
+    wake_.notify_all();
+    return next_id_++;
+  }
+
+  void cancel(int64_t request) {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.contains(request)) {
+      cancelled_.insert(request);
+      wake_.notify_all();
+    }
+  }
+
+  std::vector<SlotView> slots() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<SlotView> views;
+    for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
+      SlotView view;
+      view.slot = s;
+      view.request = scheduler_.user(s);
+      view.n_held = static_cast<int64_t>(scheduler_.held(s).size());
+      if (view.request >= 0) {
+        const SchedulerView task = scheduler_.view(view.request);
+        const ServingJob& job = *jobs_.at(view.request);
+        view.n_prompt = job.n_prompt();
+        view.n_cached = task.n_cached;
+        view.n_predicted = n_predicted_.contains(view.request) ? n_predicted_.at(view.request) : 0;
+        view.settings = job.request();
+      } else {
+        view.idle_ms = static_cast<double>(now_us() - scheduler_.last_use_us(s)) / 1000;
+      }
+      views.push_back(std::move(view));
+    }
+    return views;
+  }
+
+  ServingCounters counters() const {
+    const std::lock_guard lock(mutex_);
+    ServingCounters counters = counters_;
+    counters.n_waiting = scheduler_.n_waiting();
+    counters.n_running = scheduler_.n_running();
+    counters.n_preempted = scheduler_.counters().n_preempted;
+    counters.n_evicted = scheduler_.counters().n_evicted;
+    counters.n_forks = scheduler_.counters().n_forks;
+    return counters;
+  }
+
+  // Runs fn(slot) while no step does and the slot is idle; then what the slot holds is what the context says.
+  Status with_idle_slot(int32_t slot, const std::function<Status()>& fn) {
+    if (slot < 0 || slot >= scheduler_.n_slots()) {
+      return {ErrorCode::kInvalidArgument, fmt::format("slot {}; there are {}", slot, scheduler_.n_slots())};
+    }
+    const std::lock_guard one_at_a_time(slot_mutex_);
+    pause();
+    Status status = [&]() -> Status {
+      {
+        const std::lock_guard lock(mutex_);
+        TRY(dead_);
+        if (scheduler_.user(slot) >= 0) {
+          return {ErrorCode::kBusy, fmt::format("slot {} is in use by request {}", slot, scheduler_.user(slot))};
+        }
+      }
+      const Status done = fn();
+      std::vector<int32_t> tokens = context_->tokens(slot);
+      const std::lock_guard lock(mutex_);
+      scheduler_.set_held(slot, std::move(tokens), now_us());
+      count_pages();
+      return done;
+    }();
+    resume();
+    return status;
+  }
+
+  void pause() {
+    std::unique_lock lock(mutex_);
+    ++n_pauses_;
+    rest_.wait(lock, [&] { return !in_step_; });
+  }
+
+  void resume() {
+    const std::lock_guard lock(mutex_);
+    CHECK(n_pauses_ > 0);
+    --n_pauses_;
+    wake_.notify_all();
+  }
+
+  Status drain(std::chrono::milliseconds grace) {
+    std::unique_lock lock(mutex_);
+    closing_ = true;
+    const auto all_ended = [&] { return n_open_ == 0; };
+    if (rest_.wait_for(lock, grace, all_ended)) {
+      return {};
+    }
+    const size_t n_left = jobs_.size();
+    for (const auto& [id, job] : jobs_) {
+      cancelled_.insert(id);
+    }
+    wake_.notify_all();
+    rest_.wait(lock, all_ended);
+    return {ErrorCode::kDeadlineExceeded,
+            fmt::format("{} requests had not ended after {} ms and were cancelled", n_left, grace.count())};
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      stopping_ = true;
+      wake_.notify_all();
+    }
+    std::call_once(joined_, [&] {
+      if (thread_.joinable()) {
+        thread_.join();
+      }
+    });
+  }
+
+  std::unique_ptr<Context> context_;
+  ServingOptions options_;
+
+ private:
+  // What the serving thread takes out of the lock to do.
+  struct Ending {
+    std::unique_ptr<ServingJob> job;
+    StopReason stop = StopReason::kNone;
+    Status status;
+  };
+
+  [[nodiscard]] int64_t now_us() const { return us_since(started_); }
+
+  Status check_request(const ServingRequest& request) const {
+    const auto n_vocab = context_->model().summary().n_vocab;
+    for (const int32_t id : request.prompt) {
+      if (id < 0 || id >= n_vocab) {
+        return {ErrorCode::kInvalidArgument, fmt::format("token id {} is not in the vocabulary of {}", id, n_vocab)};
+      }
+    }
+    if (request.n_probs < 0) {
+      return {ErrorCode::kInvalidArgument, fmt::format("n_probs is {}; it cannot be negative", request.n_probs)};
+    }
+    if (request.priority < -kMaxPriority || request.priority > kMaxPriority) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("priority is {}; it must be {} to {}", request.priority, -kMaxPriority, kMaxPriority)};
+    }
+    return {};
+  }
+
+  // The prompt, or where it is too long and may be shifted, what shifts leave of it.
+  Result<std::vector<int32_t>> fitting_prompt(const ServingRequest& request, bool& truncated) const {
+    std::vector<int32_t> tokens = request.prompt;
+    const int64_t n_ctx = context_->options().n_ctx;
+    const Status fits = check_prompt(tokens.size(), n_ctx);
+    if (fits.ok()) {
+      return tokens;
+    }
+    if (fits.code() != ErrorCode::kCacheFull || !request.context_shift) {
+      return fits;
+    }
+    const size_t n_keep = kept_tokens(tokenizer_, tokens, request.n_keep);
+    while (std::cmp_greater_equal(tokens.size(), n_ctx)) {
+      const size_t before = tokens.size();
+      tokens = shift_tokens(tokens, n_keep);
+      if (tokens.size() == before) {
+        return fits;
+      }
+    }
+    truncated = true;
+    return tokens;
+  }
+
+  Result<Sampler> make_sampler(const ServingRequest& request) {
+    const std::lock_guard lock(sampler_mutex_);
+    return samplers_.make(tokenizer_, request.sampling, request.ignore_eos);
+  }
+
+  // The serving thread.
+  void run() {
+    bool goes_on = true;
+    bool out_of_memory = false;
+    while (goes_on) {
+      try {
+        if (std::exchange(out_of_memory, false)) {
+          die({ErrorCode::kOutOfMemory, "no memory is left on the host while requests are served; start again"});
+        }
+        goes_on = run_once();
+      } catch (const std::bad_alloc&) {
+        out_of_memory = true;
+      }
+    }
+    end_all(StopReason::kCancelled, {});
+  }
+
+  // Waits for something to do and does it. False: the thread is to end.
+  bool run_once() {
+    std::vector<Ending> endings;
+    bool ready = false;
+    {
+      std::unique_lock lock(mutex_);
+      in_step_ = false;
+      rest_.notify_all();
+      wake_.wait(lock, [&] { return stopping_ || !cancelled_.empty() || (n_pauses_ == 0 && has_work()); });
+      if (stopping_) {
+        return false;
+      }
+      take_cancelled(endings);
+      ready = n_pauses_ == 0 && has_work();
+      in_step_ = ready;
+    }
+    finish(endings);
+    if (ready) {
+      step();
+    }
+    return true;
+  }
+
+  // Every request that was queued wants something until it has ended. REQUIRES: mutex_.
+  [[nodiscard]] bool has_work() const { return !jobs_.empty(); }
+
+  void step() {
+    SchedulerStep step;
+    std::vector<std::pair<ServingJob*, SchedulerView>> begun;
+    {
+      const std::lock_guard lock(mutex_);
+      step = scheduler_.next_step(now_us());
+      for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
+        if (const int64_t id = scheduler_.user(s); id >= 0 && !jobs_.at(id)->has_begun()) {
+          begun.emplace_back(jobs_.at(id).get(), scheduler_.view(id));
+        }
+      }
+    }
+    for (const auto& [job, view] : begun) {
+      job->begin(view.slot, view.n_cached);
+    }
+    const Status status = carry_out(step);
+    if (!status.ok()) {
+      fail(step, status);
+      return;
+    }
+    if (!step.batch.empty()) {
+      report_reading(step);
+      advance(step);
+    }
+  }
+
+  Status carry_out(const SchedulerStep& step) {
+    for (const SequenceMove& move : step.moves) {
+      TRY(move.from >= 0 ? context_->fork(move.from, move.to, move.length) : context_->truncate(move.to, move.length));
+    }
+    if (step.batch.empty()) {
+      return {};
+    }
+    TRY(context_->decode(step.batch));
+    for (const int32_t slot : step.snapshots) {
+      // Without memory for it others read from further back.
+      (void)context_->snapshot(slot);
+    }
+    return {};
+  }
+
+  void report_reading(const SchedulerStep& step) {
+    std::vector<std::pair<ServingJob*, int64_t>> reading;
+    {
+      const std::lock_guard lock(mutex_);
+      std::set<int32_t> slots;
+      for (const BatchToken& token : step.batch) {
+        slots.insert(token.seq);
+      }
+      ++counters_.n_steps;
+      counters_.n_busy_slots += slots.size();
+      for (const int32_t slot : slots) {
+        const int64_t id = scheduler_.user(slot);
+        ServingJob* job = jobs_.at(id).get();
+        const int64_t n_held = scheduler_.view(id).n_held;
+        counters_.n_tokens_max = std::max(counters_.n_tokens_max, n_held);
+        if (job->n_predicted() == 0) {
+          reading.emplace_back(job, n_held);
+        }
+      }
+      count_pages();
+    }
+    for (const auto& [job, n_held] : reading) {
+      job->progress(n_held);
+    }
+  }
+
+  // A token for each output, and then what becomes of its request.
+  void advance(const SchedulerStep& step) {
+    std::vector<std::pair<ServingJob*, int64_t>> outputs;  // with its number of tokens
+    {
+      const std::lock_guard lock(mutex_);
+      for (const int64_t id : step.outputs) {
+        outputs.emplace_back(jobs_.at(id).get(), scheduler_.view(id).n_tokens);
+      }
+    }
+    std::vector<bool> goes_on;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      goes_on.push_back(outputs[i].first->choose(context_->logits(static_cast<int64_t>(i)), outputs[i].second));
+    }
+    std::vector<Ending> endings;
+    {
+      const std::lock_guard lock(mutex_);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        const int64_t id = step.outputs[i];
+        n_predicted_[id] = outputs[i].first->n_predicted();
+        if (!goes_on[i]) {
+          take(id, StopReason::kNone, {}, endings);
+        } else if (!extend(id, *outputs[i].first)) {
+          take(id, StopReason::kContextFull, {}, endings);
+        }
+      }
+    }
+    finish(endings);
+  }
+
+  // Adds the token that was chosen; a full context is shifted if that was asked for. False: it is full. REQUIRES:
+  // mutex_.
+  bool extend(int64_t id, ServingJob& job) {
+    const std::span<const int32_t> tokens = scheduler_.tokens(id);
+    if (std::cmp_less(tokens.size(), context_->options().n_ctx)) {
+      scheduler_.append(id, job.token());
+      return true;
+    }
+    if (!job.request()->context_shift) {
+      return false;
+    }
+    const size_t n_keep = kept_tokens(
+        tokenizer_, tokens.first(std::min(tokens.size(), static_cast<size_t>(job.n_prompt()))), job.request()->n_keep);
+    std::vector<int32_t> left = shift_tokens(tokens, job.n_keep());
+    if (left.size() == tokens.size()) {
+      return false;
+    }
+    left.push_back(job.token());
+    scheduler_.replace(id, std::move(left));
+    job.count_shift();
+    return true;
+  }
+
+  // REQUIRES: mutex_.
+  void take_cancelled(std::vector<Ending>& endings) {
+    for (const int64_t id : std::exchange(cancelled_, {})) {
+      if (jobs_.contains(id)) {
+        take(id, StopReason::kCancelled, {}, endings);
+      }
+    }
+  }
+
+  // Takes a request out of everything; its end is told outside the lock. REQUIRES: mutex_, jobs_.contains(id).
+  void take(int64_t id, StopReason stop, Status status, std::vector<Ending>& endings) {
+    endings.reserve(endings.size() + 1);
+    scheduler_.end(id, now_us());
+    endings.push_back({std::move(jobs_.at(id)), stop, std::move(status)});
+    jobs_.erase(id);
+    n_predicted_.erase(id);
+    cancelled_.erase(id);
+  }
+
+  void finish(std::vector<Ending>& endings) {
+    for (Ending& ending : endings) {
+      ending.job->end(ending.stop, std::move(ending.status));
+    }
+    const std::lock_guard lock(mutex_);
+    for (const Ending& ending : endings) {
+      const ServingEnd& end = ending.job->ending();
+      ++counters_.n_ended[static_cast<size_t>(end.stop)];
+      counters_.prompt_tokens += static_cast<uint64_t>(end.timings.prompt_n);
+      counters_.cached_tokens += static_cast<uint64_t>(end.timings.cached_n);
+      counters_.prompt_ms += end.timings.prompt_ms;
+      counters_.predicted_tokens += static_cast<uint64_t>(end.timings.predicted_n);
+      counters_.predicted_ms += end.timings.predicted_ms;
+      --n_open_;
+    }
+    if (!endings.empty()) {
+      rest_.notify_all();
+    }
+  }
+
+  // A step failed: its requests end with that. A lost device takes all with it.
+  void fail(const SchedulerStep& step, const Status& status) {
+    if (status.code() == ErrorCode::kDeviceLost) {
+      die(status);
+      return;
+    }
+    log_.warning(fmt::format("a step failed: {}", status.message()));
+    std::vector<Ending> endings;
+    {
+      const std::lock_guard lock(mutex_);
+      scheduler_.failed();
+      std::set<int32_t> slots;
+      for (const SequenceMove& move : step.moves) {
+        slots.insert(move.to);
+      }
+      for (const BatchToken& token : step.batch) {
+        slots.insert(token.seq);
+      }
+      for (const int32_t slot : slots) {
+        if (const int64_t id = scheduler_.user(slot); id >= 0) {
+          take(id, StopReason::kNone, status, endings);
+        }
+      }
+    }
+    finish(endings);
+  }
+
+  void die(const Status& status) {
+    {
+      const std::lock_guard lock(mutex_);
+      dead_ = status;
+    }
+    end_all(StopReason::kNone, status);
+    log_.warning(fmt::format("no more requests are served: {}", status.message()));
+  }
+
+  void end_all(StopReason stop, const Status& status) {
+    std::vector<Ending> endings;
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      while (!jobs_.empty()) {
+        take(jobs_.begin()->first, stop, status, endings);
+      }
+    }
+    finish(endings);
+  }
+
+  // REQUIRES: mutex_, and no call of the context runs.
+  void count_pages() {
+    const KvCache& kv = context_->memory().kv();
+    counters_.kv_pages_used = 0;
+    counters_.kv_pages_max = 0;
+    for (size_t klass = 0; klass < kv.config().classes.size(); ++klass) {
+      counters_.kv_pages_used += kv.pages_used(static_cast<int32_t>(klass));
+      counters_.kv_pages_max += kv.config().classes[klass].n_pages;
+    }
+  }
+
+  Log log_;
+  const Tokenizer& tokenizer_;
+  const Clock::time_point started_ = Clock::now();
+
+  std::mutex sampler_mutex_;
+  SamplerMaker samplers_;  // guarded by sampler_mutex_
+
+  std::mutex slot_mutex_;  // one save, restore or erase at a time
+
+  mutable std::mutex mutex_;      // guards all below; never held while the context or a sink is called
+  std::condition_variable wake_;  // the serving thread: there may be something to do
+  std::condition_variable rest_;  // others: a step or a request has ended
+  Scheduler scheduler_;
+  std::map<int64_t, std::unique_ptr<ServingJob>> jobs_;  // what is in a job is the serving thread's
+  std::map<int64_t, int64_t> n_predicted_;               // by request, as slots() tells
+  std::set<int64_t> cancelled_;
+  int64_t next_id_ = 1;
+  int64_t n_open_ = 0;  // requests whose on_end has not returned
+  int n_pauses_ = 0;
+  bool in_step_ = false;
+  bool closing_ = false;   // submit() refuses
+  bool stopping_ = false;  // the thread ends
+  Status dead_;
+  ServingCounters counters_;
+
+  std::once_flag joined_;
+  std::thread thread_;
+};
+
+Serving::Serving(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Serving::~Serving() {
+  if (impl_ != nullptr) {
+    impl_->stop();
+  }
+}
+
+Result<std::unique_ptr<Serving>> Serving::start(std::unique_ptr<Context> context, const ServingOptions& options,
+                                                const Log& log) {
+  TRY(context->model().text_status());
+  TRY(check_options(*context, options));
+  auto impl = std::make_unique<Impl>(std::move(context), options, log);
+  TRY(impl->start());
+  return std::unique_ptr<Serving>(new Serving(std::move(impl)));
+}
+
+Result<int64_t> Serving::submit(ServingRequest request, std::shared_ptr<ServingSink> sink) {
+  return impl_->submit(std::move(request), std::move(sink));
+}
+
+void Serving::cancel(int64_t request) {
+  impl_->cancel(request);
+}
+
+std::vector<SlotView> Serving::slots() const {
+  return impl_->slots();
+}
+
+ServingCounters Serving::counters() const {
+  return impl_->counters();
+}
+
+Result<Serving::SlotFile> Serving::save_slot(int32_t slot, const std::string& path) {
+  const Clock::time_point start = Clock::now();
+  SlotFile file;
+  TRY(impl_->with_idle_slot(slot, [&]() -> Status {
+    ASSIGN_OR_RETURN(file.n_bytes, impl_->context_->state_bytes(slot));
+    file.n_tokens = impl_->context_->length(slot);
+    return impl_->context_->save_state(slot, path);
+  }));
+  file.ms = static_cast<double>(us_since(start)) / 1000;
+  return file;
+}
+
+Result<Serving::SlotFile> Serving::restore_slot(int32_t slot, const std::string& path) {
+  const Clock::time_point start = Clock::now();
+  SlotFile file;
+  TRY(impl_->with_idle_slot(slot, [&]() -> Status {
+    TRY(impl_->context_->load_state(slot, path));
+    file.n_tokens = impl_->context_->length(slot);
+    ASSIGN_OR_RETURN(file.n_bytes, impl_->context_->state_bytes(slot));
+    return {};
+  }));
+  file.ms = static_cast<double>(us_since(start)) / 1000;
+  return file;
+}
+
+Result<int64_t> Serving::erase_slot(int32_t slot) {
+  int64_t n_tokens = 0;
+  TRY(impl_->with_idle_slot(slot, [&]() -> Status {
+    n_tokens = impl_->context_->length(slot);
+    return impl_->context_->truncate(slot, 0);
+  }));
+  return n_tokens;
+}
+
+void Serving::pause() {
+  impl_->pause();
+}
+
+void Serving::resume() {
+  impl_->resume();
+}
+
+Status Serving::drain(std::chrono::milliseconds grace) {
+  return impl_->drain(grace);
+}
+
+void Serving::stop() {
+  impl_->stop();
+}
+
+Context& Serving::context() {
+  return *impl_->context_;
+}
+
+const ServingOptions& Serving::options() const {
+  return impl_->options_;
+}
+
+}  // namespace tessera
