@@ -314,7 +314,7 @@ void Scheduler::begin(Task& task, const Berth& berth, int64_t now_us) {
 }
 
 // Whether there are pages for all that the request must read, once idle slots are emptied, besides those that the ones
-// that run have still to take and one more for each. Only classes without a window can run short: the others have
+// that run have still to take, and one more for each. Only classes without a window can run short: the others have
 // pages for every sequence.
 bool Scheduler::has_room(const Task& task, const Berth& berth) const {
   if (n_running() == 0) {
@@ -330,25 +330,29 @@ bool Scheduler::has_room(const Task& task, const Berth& berth) const {
     for (int32_t s = 0; s < n_slots(); ++s) {
       if (!idle(s)) {
         const Task& other = this->task(user(s));
-        n_needed += pages_for(size_of(other.request.tokens)) + 1 - static_cast<int64_t>(kv.pages(klass, s).size());
+        const int64_t n_soon = std::min(size_of(other.request.tokens) + kPageTokens, n_ctx());
+        n_needed += pages_for(n_soon) - static_cast<int64_t>(kv.pages(klass, s).size());
       }
     }
-    if (n_needed > kv.pages_free(klass) &&
-        n_needed > kv.pages_free(klass) + pages_of_idle(klass, berth.from >= 0 ? berth.from : berth.slot)) {
+    if (n_needed > kv.pages_free(klass) && n_needed > kv.pages_free(klass) + pages_of_idle(klass, berth)) {
       return false;
     }
   }
   return true;
 }
 
-// Pages that would be free if all idle slots but one were emptied.
-int64_t Scheduler::pages_of_idle(int32_t klass, int32_t except) const {
+// Pages that would be free if all idle slots were emptied, but for what the berth keeps.
+int64_t Scheduler::pages_of_idle(int32_t klass, const Berth& berth) const {
   const KvCache& kv = memory_.kv();
+  const int32_t from = berth.from >= 0 ? berth.from : berth.slot;
   std::vector<int32_t> n_idle(static_cast<size_t>(kv.config().classes[static_cast<size_t>(klass)].n_pages), 0);
   int64_t n_pages = 0;
   for (int32_t s = 0; s < n_slots(); ++s) {
-    for (const int32_t page : idle(s) && s != except ? kv.pages(klass, s) : std::span<const int32_t>()) {
-      n_pages += page >= 0 && ++n_idle[static_cast<size_t>(page)] == kv.page_refs(klass, page) ? 1 : 0;
+    if (idle(s)) {
+      const int64_t n_kept = s == from ? berth.length / kPageTokens : 0;
+      for (const int32_t page : kv.pages(klass, s).subspan(static_cast<size_t>(n_kept))) {
+        n_pages += page >= 0 && ++n_idle[static_cast<size_t>(page)] == kv.page_refs(klass, page) ? 1 : 0;
+      }
     }
   }
   return n_pages;

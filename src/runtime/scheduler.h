@@ -13,8 +13,8 @@
 //
 // Order. Requests are served by seniority: arrival, moved back by priority_us for each level of priority. Each step
 // serves every request that generates; half of what is left for reading goes to the eldest reader, the rest to those
-// that have least to read. The eldest request is never refused a slot, pages or its share for a younger one, so
-// every request's wait is bounded.
+// that have least to read. No younger request passes the eldest: the first slot and the first pages that become free
+// are its own, and then its share of each step. So every request's wait is bounded.
 //
 // Memory. A new request takes the slot that holds the longest beginning of its tokens, or another one that becomes a
 // fork of it, whichever forgets less; it waits while a request that is still reading will soon hold more. It gets
@@ -170,7 +170,7 @@ class Scheduler {
   int64_t meeting_point(Task& leader, int64_t common) const;
   void begin(Task& task, const Berth& berth, int64_t now_us);
   [[nodiscard]] bool has_room(const Task& task, const Berth& berth) const;
-  [[nodiscard]] int64_t pages_of_idle(int32_t klass, int32_t except) const;
+  [[nodiscard]] int64_t pages_of_idle(int32_t klass, const Berth& berth) const;
 
   void build_batch();
   void share_reading(std::span<Task* const> readers, int64_t n_free);

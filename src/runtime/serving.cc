@@ -428,8 +428,6 @@ class Serving::Impl {
     if (!job.request()->context_shift) {
       return false;
     }
-    const size_t n_keep = kept_tokens(
-        tokenizer_, tokens.first(std::min(tokens.size(), static_cast<size_t>(job.n_prompt()))), job.request()->n_keep);
     std::vector<int32_t> left = shift_tokens(tokens, job.n_keep());
     if (left.size() == tokens.size()) {
       return false;
@@ -603,11 +601,12 @@ ServingCounters Serving::counters() const {
 Result<Serving::SlotFile> Serving::save_slot(int32_t slot, const std::string& path) {
   const Clock::time_point start = Clock::now();
   SlotFile file;
-  TRY(impl_->with_idle_slot(slot, [&]() -> Status {
+  const Status status = impl_->with_idle_slot(slot, [&]() -> Status {
     ASSIGN_OR_RETURN(file.n_bytes, impl_->context_->state_bytes(slot));
     file.n_tokens = impl_->context_->length(slot);
     return impl_->context_->save_state(slot, path);
-  }));
+  });
+  TRY(status);
   file.ms = static_cast<double>(us_since(start)) / 1000;
   return file;
 }
@@ -615,22 +614,24 @@ Result<Serving::SlotFile> Serving::save_slot(int32_t slot, const std::string& pa
 Result<Serving::SlotFile> Serving::restore_slot(int32_t slot, const std::string& path) {
   const Clock::time_point start = Clock::now();
   SlotFile file;
-  TRY(impl_->with_idle_slot(slot, [&]() -> Status {
+  const Status status = impl_->with_idle_slot(slot, [&]() -> Status {
     TRY(impl_->context_->load_state(slot, path));
     file.n_tokens = impl_->context_->length(slot);
     ASSIGN_OR_RETURN(file.n_bytes, impl_->context_->state_bytes(slot));
     return {};
-  }));
+  });
+  TRY(status);
   file.ms = static_cast<double>(us_since(start)) / 1000;
   return file;
 }
 
 Result<int64_t> Serving::erase_slot(int32_t slot) {
   int64_t n_tokens = 0;
-  TRY(impl_->with_idle_slot(slot, [&]() -> Status {
+  const Status status = impl_->with_idle_slot(slot, [&]() -> Status {
     n_tokens = impl_->context_->length(slot);
     return impl_->context_->truncate(slot, 0);
-  }));
+  });
+  TRY(status);
   return n_tokens;
 }
 

@@ -71,8 +71,9 @@ TokenProbs logit_probs(std::span<const float> logits, int32_t chosen, int32_t n_
     Candidates candidates;
     candidates.reset(logits);
     candidates.keep_best(static_cast<size_t>(n_top));
-    candidates.sort_first(static_cast<size_t>(n_top));
-    for (const TokenProbability& c : candidates.list()) {
+    const std::vector<TokenProbability>& list = candidates.list();
+    candidates.sort_first(list.size());
+    for (const TokenProbability& c : list) {
       probs.top.push_back({c.id, logprob(c.logit)});
     }
   }
