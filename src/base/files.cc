@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/core.h>
 #include <memory>
 #include <sys/stat.h>
@@ -149,25 +150,38 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
 }
 
 Result<FileWriter> FileWriter::create(const std::string& path) {
-  const std::string partial = path + ".partial";
+  std::error_code none;
+  std::string target = std::filesystem::canonical(path, none).string();
+  target = none ? path : target;
+  struct stat info{};
+  const bool exists = stat(target.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("'{}' is a folder, not a file", path));
+  }
+  // Renaming over a device would replace it; over /dev/null that is the end of a system.
+  const bool in_place = exists && !S_ISREG(info.st_mode);
+  // The process's number: another one may be writing the same file.
+  std::string partial = in_place ? target : fmt::format("{}.{}.partial", target, getpid());
   std::FILE* file = std::fopen(partial.c_str(), "wb");
   if (file == nullptr) {
     return system_error("create", partial, errno);
   }
-  return FileWriter(path, file);
+  return FileWriter(std::move(target), std::move(partial), file);
 }
 
 FileWriter::~FileWriter() {
   if (file_ != nullptr) {
     std::fclose(file_);
-    std::remove(partial_path().c_str());
+    if (!in_place()) {
+      std::remove(partial_.c_str());
+    }
   }
 }
 
 Status FileWriter::append(std::span<const std::byte> bytes) {
   CHECK(file_ != nullptr);
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
-    return system_error("write", partial_path(), errno);
+    return system_error("write", partial_, errno);
   }
   return {};
 }
@@ -176,14 +190,15 @@ Status FileWriter::commit() {
   CHECK(file_ != nullptr);
   // Buffered bytes may only now meet a full disk.
   int error = std::fclose(std::exchange(file_, nullptr)) == 0 ? 0 : errno;
-  if (error == 0 && std::rename(partial_path().c_str(), path_.c_str()) != 0) {
-    error = errno;
+  if (!in_place()) {
+    if (error == 0 && std::rename(partial_.c_str(), path_.c_str()) != 0) {
+      error = errno;
+    }
+    if (error != 0) {
+      std::remove(partial_.c_str());
+    }
   }
-  if (error != 0) {
-    std::remove(partial_path().c_str());
-    return system_error("write", path_, error);
-  }
-  return {};
+  return error == 0 ? Status() : system_error("write", path_, error);
 }
 
 Status write_file(const std::string& path, std::string_view content) {

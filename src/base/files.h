@@ -68,11 +68,15 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
 /// the path stays there, and a FileWriter destroyed before leaves nothing behind.
 class FileWriter {
  public:
-  FileWriter(FileWriter&& other) noexcept : path_(std::move(other.path_)), file_(std::exchange(other.file_, nullptr)) {}
+  FileWriter(FileWriter&& other) noexcept
+      : path_(std::move(other.path_)),
+        partial_(std::move(other.partial_)),
+        file_(std::exchange(other.file_, nullptr)) {}
   FileWriter& operator=(FileWriter&&) = delete;
   ~FileWriter();
 
-  /// Begins a file beside `path`. Errors: kNotFound (no such folder), kIo.
+  /// Begins a file beside `path`; where that is a link, beside what it refers to. A device or pipe is written to
+  /// itself, byte by byte. Errors: kNotFound (no such folder), kInvalidArgument (it is a folder), kIo.
   static Result<FileWriter> create(const std::string& path);
   /// Appends bytes. Errors: kIo (disk full); then only destruction makes sense.
   Status append(std::span<const std::byte> bytes);
@@ -80,10 +84,12 @@ class FileWriter {
   Status commit();
 
  private:
-  FileWriter(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
-  [[nodiscard]] std::string partial_path() const { return path_ + ".partial"; }
+  FileWriter(std::string path, std::string partial, std::FILE* file)
+      : path_(std::move(path)), partial_(std::move(partial)), file_(file) {}
+  [[nodiscard]] bool in_place() const { return partial_ == path_; }
 
   std::string path_;
+  std::string partial_;        // what is written; path_ for a device or pipe
   std::FILE* file_ = nullptr;  // null after commit
 };
 

@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -101,6 +102,26 @@ TEST_F(FilesTest, ReadFileKeepsToItsLimit) {
   EXPECT_EQ(read_file(path("a"), 2).status().code(), ErrorCode::kDoesNotFit);
 }
 
+TEST_F(FilesTest, WhatIsNoFileIsWrittenToAndStays) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int pipe = open(path("pipe").c_str(), O_RDWR);  // both ends, so that nobody waits for the other
+  ASSERT_GE(pipe, 0);
+  EXPECT_TRUE(write_file(path("pipe"), "hello").ok());
+  char read_back[5] = {};
+  EXPECT_EQ(read(pipe, read_back, sizeof(read_back)), 5);
+  EXPECT_EQ(std::string_view(read_back, 5), "hello");
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  close(pipe);
+
+  ASSERT_TRUE(write_file(path("a"), "old").ok());
+  fs::create_symlink("a", path("link"));
+  EXPECT_TRUE(write_file(path("link"), "new").ok());
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(read_file(path("a"), 100).value(), "new");
+  EXPECT_EQ(write_file(folder_.string(), "x").code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 3) << "nothing else is left";
+}
+
 TEST_F(FilesTest, AFileIsReplacedOnlyWhenItIsComplete) {
   ASSERT_TRUE(write_file(path("a"), "old").ok());
   {
@@ -109,7 +130,7 @@ TEST_F(FilesTest, AFileIsReplacedOnlyWhenItIsComplete) {
     ASSERT_TRUE(writer->append(std::as_bytes(std::span("new", 3))).ok());
   }
   EXPECT_EQ(read_file(path("a"), 100).value(), "old");
-  EXPECT_FALSE(fs::exists(path("a.partial")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "nothing else is left";
   ASSERT_TRUE(write_file(path("a"), "new").ok());
   EXPECT_EQ(read_file(path("a"), 100).value(), "new");
 }
