@@ -13,9 +13,8 @@
 #include <set>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "tests/support/arch_models.h"
+#include "tests/support/model_names.h"
 #include "tests/support/run_model.h"
-#include "tests/support/temp_folder.h"
 
 namespace tessera {
 namespace {
@@ -144,14 +143,6 @@ bool has_blocks_of_heads(const std::string& path, DType kv) {
 
 class PlacementBits : public testing::TestWithParam<std::string> {};
 
-std::string model_path(const std::string& name, const TempFolder& folder) {
-  const std::vector<std::string> archs = arch_model_names();
-  if (std::ranges::find(archs, name) != archs.end()) {
-    return folder.write(name + ".gguf", make_arch_model(name));
-  }
-  return std::string(TESSERA_TEST_DATA) + (name.starts_with("tiny-") ? "/tiny/" : "/models/") + name + ".gguf";
-}
-
 TEST_P(PlacementBits, AreEqual) {
   const TempFolder folder;
   const std::string path = model_path(GetParam(), folder);
@@ -172,13 +163,6 @@ TEST_P(PlacementBits, AreEqual) {
   std::cout << GetParam() << ": " << count.n_runs << " runs, " << count.n_cut_both
             << " with attention and FFN in two or more cuts; caches" << caches << "\n";
 }
-
-// Sanitizers slow everything down: there a few models stand for their kind.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kFewModels = true;
-#else
-constexpr bool kFewModels = false;
-#endif
 
 std::vector<std::string> model_names() {
   if (kFewModels) {
@@ -202,12 +186,6 @@ std::vector<std::string> model_names() {
   }
   std::ranges::sort(names);
   return names;
-}
-
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PlacementBits, testing::ValuesIn(model_names()), test_name);

@@ -1,5 +1,3 @@
-#include "transition/executor.h"
-
 #include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 
 #include "device/cpu/cpu_device.h"
 #include "device/faulty/faulty_device.h"
+#include "transition/executor.h"
 
 namespace tessera {
 namespace {

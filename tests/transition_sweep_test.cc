@@ -15,10 +15,9 @@
 #include <random>
 
 #include "runtime/model_state.h"
-#include "tests/support/arch_models.h"
 #include "tests/support/decorated_devices.h"
+#include "tests/support/model_names.h"
 #include "tests/support/run_model.h"
-#include "tests/support/temp_folder.h"
 
 namespace tessera {
 namespace {
@@ -270,8 +269,7 @@ class TransitionSweep : public testing::TestWithParam<std::string> {};
 TEST_P(TransitionSweep, SwitchedEqualsLoaded) {
   const TempFolder folder;
   const std::string& name = GetParam();
-  const std::string path = name.starts_with("tiny-") ? std::string(TESSERA_TEST_DATA "/tiny/") + name + ".gguf"
-                                                     : folder.write(name + ".gguf", make_arch_model(name));
+  const std::string path = model_path(name, folder);
   for (const Switch& how : switches()) {
     for (const Setting& setting : settings()) {
       SCOPED_TRACE(fmt::format("{}: {} > {} on {} devices, {} cuts, {}", name, name_of(how.from), name_of(how.to),
@@ -294,13 +292,6 @@ bool has_architecture(const std::string& path) {
   return Model::load(options).status().code() != ErrorCode::kUnsupported;
 }
 
-// Sanitizers slow everything down: there a few models stand for their kind.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kFewModels = true;
-#else
-constexpr bool kFewModels = false;
-#endif
-
 std::vector<std::string> model_names() {
   if (kFewModels && !full_sweep()) {
     return {"tiny-llama", "tiny-gemma3", "tiny-qwen35", "tiny-gpt-oss-mxfp4"};
@@ -313,12 +304,6 @@ std::vector<std::string> model_names() {
   }
   std::ranges::sort(names);
   return names;
-}
-
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TransitionSweep, testing::ValuesIn(model_names()), test_name);

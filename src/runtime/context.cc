@@ -11,7 +11,6 @@
 #include <set>
 #include <thread>
 
-#include "kernels/ops/kv_layout.h"
 #include "memory/sequence_memory.h"
 #include "memory/state_format.h"
 #include "runtime/context_memory.h"
@@ -281,21 +280,13 @@ class Context::Impl {
   // were made; those of drain().
   Status run_copies(DeviceLists& lists) {
     try {
-      submit_lists(lists);
+      m_.submit(lists);
       return drain();
     } catch (const std::bad_alloc&) {
       for (const auto& device : m_.devices.devices) {
         settle(device->compute_queue());
       }
       return {ErrorCode::kOutOfMemory, "no memory is left to copy a state"};
-    }
-  }
-
-  void submit_lists(DeviceLists& lists) {
-    for (size_t d = 0; d < lists.size(); ++d) {
-      if (lists[d] != nullptr) {
-        m_.devices[d].compute_queue().submit(std::move(lists[d]), {});
-      }
     }
   }
 
@@ -381,7 +372,7 @@ class Context::Impl {
     }
     TRY(fill_embeddings(m_, place_.host_layout(), piece, inputs));
     TRY(memory_.prepare(tokens, batch_));
-    submit_page_copies();
+    place_.copy_pages(batch_.kv.copies);
     for (const BatchToken& token : piece) {
       tokens_[static_cast<size_t>(token.seq)].push_back(token.token);
     }
@@ -423,39 +414,6 @@ class Context::Impl {
     }
     side.events = std::move(events);
     side.lowered = lowered;
-  }
-
-  // Copies on write, in every tile of the page's class, before the batch that made them necessary.
-  void submit_page_copies() {
-    DeviceLists lists(m_.devices.size());
-    const std::vector<std::byte*>& kv_bases = place_.kv_bases();
-    for (const KvPageCopy& copy : batch_.kv.copies) {
-      for (size_t i = 0; i < kv_bases.size(); ++i) {
-        const size_t layer = i / static_cast<size_t>(m_.tiles.n_cuts);
-        const int cut = static_cast<int>(i) % m_.tiles.n_cuts;
-        if (kv_bases[i] == nullptr || m_.kv_classes.of_layer[layer] != copy.klass) {
-          continue;
-        }
-        const KvLayerSpec& spec = m_.definition.program.kv_layers[layer];
-        const KvFormat format{options_.k_type, options_.v_type, spec.k_dim, spec.v_dim};
-        const auto page = static_cast<uint64_t>(kv_page_bytes(format, m_.tiles.attn_cuts[layer].groups(cut).size()));
-        auto& list = lists[home_of_state(m_, i)];
-        if (list == nullptr) {
-          list = std::make_shared<CommandList>();
-        }
-        Command command;
-        command.copy = {kv_bases[i] + page * static_cast<uint64_t>(copy.to),
-                        kv_bases[i] + page * static_cast<uint64_t>(copy.from),
-                        page,
-                        page,
-                        page,
-                        1,
-                        RowCount::kFixed};
-        command.name = "copy page";
-        list->push_back(std::move(command));
-      }
-    }
-    submit_lists(lists);
   }
 
   // Waits until a side's host blocks may be written again, and takes its logits.

@@ -82,6 +82,35 @@ void ContextMemory::count_stats() {
   stats_.n_segments = static_cast<int64_t>(lowered_->segments.size());
 }
 
+void ContextMemory::copy_pages(std::span<const KvPageCopy> copies) {
+  DeviceLists lists(model_.devices.size());
+  const auto n_cuts = static_cast<size_t>(model_.tiles.n_cuts);
+  for (const KvPageCopy& copy : copies) {
+    for (size_t i = 0; i < kv_.bases().size(); ++i) {
+      std::byte* const base = kv_.bases()[i];
+      if (base == nullptr || model_.kv_classes.of_layer[i / n_cuts] != copy.klass) {
+        continue;
+      }
+      const uint64_t page = kv_page_bytes_of(i);
+      auto& list = lists[home_of_state(model_, i)];
+      if (list == nullptr) {
+        list = std::make_shared<CommandList>();
+      }
+      Command command;
+      command.copy = {base + page * static_cast<uint64_t>(copy.to),
+                      base + page * static_cast<uint64_t>(copy.from),
+                      page,
+                      page,
+                      page,
+                      1,
+                      RowCount::kFixed};
+      command.name = "copy page";
+      list->push_back(std::move(command));
+    }
+  }
+  model_.submit(lists);
+}
+
 Result<ContextMemory::Next> ContextMemory::lower_for(const Placement& placement) const {
   Next next;
   next.kv = kv_.layout_for(placement);

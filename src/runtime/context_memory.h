@@ -7,7 +7,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "memory/sequence_memory.h"
@@ -61,6 +64,9 @@ class ContextMemory {
   /// What the host shares with the devices' queues, by parity. They stay where they are.
   [[nodiscard]] std::byte* host_inputs(size_t parity) const { return hosts_[parity].inputs.get(); }
   [[nodiscard]] float* host_logits(size_t parity) const { return hosts_[parity].logits.get(); }  // [n_outputs, n_vocab]
+
+  /// Submits copies of pages, in every tile of their class, to the devices that have them.
+  void copy_pages(std::span<const KvPageCopy> copies);
 
   /// Bytes that a device's ranges hold.
   [[nodiscard]] uint64_t kv_bytes(size_t device) const { return kv_.committed_bytes(device); }

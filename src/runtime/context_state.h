@@ -35,9 +35,6 @@ struct StateMemory {
   const RecStore& rec;
 };
 
-/// Command lists by device; null where a device has nothing to do.
-using DeviceLists = std::vector<std::shared_ptr<CommandList>>;
-
 /// Adds the copies between what sequence `seq` of memory.book has (pages, slots, snapshots) and the bytes of a state:
 /// to the bytes, or with `restoring` from them. REQUIRES: the places of its snapshots are ready.
 void add_state_copies(const StateMemory& memory, const StateSequence& sequence, int32_t seq, std::byte* bytes,

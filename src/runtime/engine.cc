@@ -284,6 +284,14 @@ PlacementTarget ModelState::placement_target() const {
   return target;
 }
 
+void ModelState::submit(DeviceLists& lists) const {
+  for (size_t d = 0; d < lists.size(); ++d) {
+    if (lists[d] != nullptr) {
+      devices[d].compute_queue().submit(std::move(lists[d]), {});
+    }
+  }
+}
+
 Model::Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
 Model::~Model() = default;
 

@@ -30,6 +30,9 @@ struct DeviceWeights {
   uint64_t bytes = 0;         // 0: the device is not used
 };
 
+/// Command lists by device; null where a device has nothing to do.
+using DeviceLists = std::vector<std::shared_ptr<CommandList>>;
+
 class ModelState {
  public:
   std::unique_ptr<GgufFile> file;
@@ -62,6 +65,8 @@ class ModelState {
   [[nodiscard]] LowerInput lower_input(const Placement& where) const;
   /// What generators of placements ask about this model. Refers to the model.
   [[nodiscard]] PlacementTarget placement_target() const;
+  /// Hands the lists, which become null, to the devices' compute queues.
+  void submit(DeviceLists& lists) const;
   /// Bytes of a device's weights under a placement.
   [[nodiscard]] uint64_t weight_bytes(const Placement& where, size_t device) const {
     const uint64_t tiles_begin = weights[device].tiles_offset;

@@ -34,7 +34,7 @@ Status RecStore::ready_snapshot(int32_t place) {
 }
 
 void RecStore::submit(std::span<const RecMove> moves) {
-  std::vector<std::shared_ptr<CommandList>> lists(model_.devices.size());
+  DeviceLists lists(model_.devices.size());
   for (const RecMove& move : moves) {
     for (size_t i = 0; i < slot_bytes_.size(); ++i) {
       const uint64_t bytes = slot_bytes_[i];
@@ -53,11 +53,7 @@ void RecStore::submit(std::span<const RecMove> moves) {
       list->push_back(std::move(command));
     }
   }
-  for (size_t d = 0; d < lists.size(); ++d) {
-    if (lists[d] != nullptr) {
-      model_.devices[d].compute_queue().submit(std::move(lists[d]), {});
-    }
-  }
+  model_.submit(lists);
 }
 
 }  // namespace tessera
