@@ -357,18 +357,26 @@ int64_t KvCache::pages_free(int32_t klass) const {
   return static_cast<int64_t>(pools_[static_cast<size_t>(klass)].free_pages.size());
 }
 
-int64_t KvCache::pages_lacking(int32_t klass, std::span<const KvGrowth> growth) const {
+int64_t KvCache::pages_needed(int32_t klass, std::span<const KvGrowth> growth) const {
   int64_t n_needed = 0;
+  std::vector<int32_t> left;  // shared partial pages, once for each sequence that writes
   for (const KvGrowth& g : growth) {
     CHECK(has(g.seq));
     const Sequence& s = sequences_[static_cast<size_t>(g.seq)];
     const Table& table = s.tables[static_cast<size_t>(klass)];
     n_needed += pages_for(s.length + g.n_tokens) - static_cast<int64_t>(table.pages.size());
-    // A shared partial page is copied. Of those who leave it in one batch the last would keep it.
-    const bool copies = g.n_tokens > 0 && s.length % kPageTokens > 0 && page_refs(klass, table.pages.back()) > 1;
-    n_needed += copies ? 1 : 0;
+    if (g.n_tokens > 0 && s.length % kPageTokens > 0 && page_refs(klass, table.pages.back()) > 1) {
+      left.push_back(table.pages.back());
+    }
   }
-  return std::max<int64_t>(n_needed - pages_free(klass), 0);
+  // Where all who share a page write, the last one keeps it.
+  std::ranges::sort(left);
+  for (auto begin = left.begin(); begin != left.end();) {
+    const auto end = std::upper_bound(begin, left.end(), *begin);
+    n_needed += std::min<int64_t>(end - begin, page_refs(klass, *begin) - 1);
+    begin = end;
+  }
+  return n_needed;
 }
 
 int32_t KvCache::page_refs(int32_t klass, int32_t page) const {

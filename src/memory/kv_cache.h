@@ -118,9 +118,9 @@ class KvCache {
   /// REQUIRES (these six): 0 <= klass < classes, 0 <= seq < n_seq_max, 0 <= page < n_pages.
   [[nodiscard]] int64_t pages_used(int32_t klass) const;
   [[nodiscard]] int64_t pages_free(int32_t klass) const;
-  /// How many pages prepare() would lack for so many more tokens, at most: 0 says that there is room for them. Each
-  /// sequence once.
-  [[nodiscard]] int64_t pages_lacking(int32_t klass, std::span<const KvGrowth> growth) const;
+  /// How many free pages prepare() would take for so many more tokens in each of these sequences, copies on write
+  /// included. REQUIRES: each sequence exists and comes once.
+  [[nodiscard]] int64_t pages_needed(int32_t klass, std::span<const KvGrowth> growth) const;
   /// How many sequences refer to a page; 0: free.
   [[nodiscard]] int32_t page_refs(int32_t klass, int32_t page) const;
   /// The pages of a sequence, -1 where freed behind the window. Valid until the next change.

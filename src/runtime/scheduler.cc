@@ -313,12 +313,20 @@ void Scheduler::begin(Task& task, const Berth& berth, int64_t now_us) {
   }
 }
 
-// Whether there are pages for all that the request must read, once idle slots are emptied, besides those that the ones
-// that run have still to take, and one more for each. Only classes without a window can run short: the others have
-// pages for every sequence.
+// Whether there are pages for all that the request must read, once idle slots are emptied, besides what the ones that
+// run have still to take and one more for each. What prepare() takes for any batch of these is within that: a request
+// that has just given up its slot cannot come back before others have ended. Only classes without a window can run
+// short: the others have pages for every sequence.
 bool Scheduler::has_room(const Task& task, const Berth& berth) const {
   if (n_running() == 0) {
     return true;
+  }
+  std::vector<KvGrowth> growth;
+  for (int32_t s = 0; s < n_slots(); ++s) {
+    if (!idle(s)) {
+      const int64_t n_soon = std::min(size_of(this->task(user(s)).request.tokens) + kPageTokens, n_ctx());
+      growth.push_back({s, n_soon - memory_.length(s)});
+    }
   }
   const KvCache& kv = memory_.kv();
   for (size_t c = 0; c < kv.config().classes.size(); ++c) {
@@ -326,14 +334,8 @@ bool Scheduler::has_room(const Task& task, const Berth& berth) const {
     if (kv.config().classes[c].window > 0) {
       continue;
     }
-    int64_t n_needed = pages_for(size_of(task.request.tokens)) - berth.length / kPageTokens;
-    for (int32_t s = 0; s < n_slots(); ++s) {
-      if (!idle(s)) {
-        const Task& other = this->task(user(s));
-        const int64_t n_soon = std::min(size_of(other.request.tokens) + kPageTokens, n_ctx());
-        n_needed += pages_for(n_soon) - static_cast<int64_t>(kv.pages(klass, s).size());
-      }
-    }
+    const int64_t n_needed =
+        pages_for(size_of(task.request.tokens)) - berth.length / kPageTokens + kv.pages_needed(klass, growth);
     if (n_needed > kv.pages_free(klass) && n_needed > kv.pages_free(klass) + pages_of_idle(klass, berth)) {
       return false;
     }
@@ -457,7 +459,8 @@ int64_t Scheduler::take(Task& task, int64_t n_tokens) {
 
 bool Scheduler::batch_fits() const {
   for (size_t klass = 0; klass < memory_.kv().config().classes.size(); ++klass) {
-    if (memory_.kv().pages_lacking(static_cast<int32_t>(klass), growth_) > 0) {
+    const auto k = static_cast<int32_t>(klass);
+    if (memory_.kv().pages_needed(k, growth_) > memory_.kv().pages_free(k)) {
       return false;
     }
   }
