@@ -574,6 +574,126 @@ class Chat(CliTest):
         self.assertRegex(message, r"the conversation has \d+ tokens; \d+ behind the first \d are left out")
 
 
+class Switches(CliTest):
+    """Prompts under one placement, answers under another."""
+    PAIR = ["-m", LLAMA, "--device", "cpu:0,cpu:1", "--cuts", "2", "-t", "2", "-c", "128"]
+    ASK = ["run", *PAIR, "-p", "hello, who is there?", "-no-cnv", "-n", "16", "--temp", "0", "--ignore-eos", "--json"]
+
+    @staticmethod
+    def budgets(found):
+        """--device-memory that holds just what a run has used."""
+        parts = ("weight_bytes", "kv_bytes", "rec_bytes", "scratch_bytes")
+        return ",".join(str(sum(device[part] for part in parts)) for device in found["devices"])
+
+    def test_the_text_is_the_same_and_every_switch_is_reported(self):
+        wanted = self.good_json(*self.ASK)
+        self.assertEqual(wanted["switches"], [])
+        for flags, ways in ((["-psm", "layer", "-sm", "tensor"], [("generation", "layer", "tensor")]),
+                            (["-psm", "row", "-sm", "none"], [("generation", "tensor", "none")]),
+                            (["-psm", "tensor", "-pts", "0,1", "-sm", "tensor", "-ts", "1,1", "--transition-staging", "64K"],
+                             [("generation", "tensor", "tensor")]),
+                            (["-psm", "layer", "-sm", "layer"], [])):
+            found = self.good_json(*self.ASK, *flags)
+            self.assertEqual(found["tokens"], wanted["tokens"], flags)
+            self.assertEqual(found["text"], wanted["text"])
+            self.assertEqual(found["timings"]["prompt_n"], len(found["prompt_tokens"]))
+            self.assertEqual([(s["phase"], s["from"], s["to"]) for s in found["switches"]], ways)
+            self.assertEqual(found["placement"]["split_mode"], ways[-1][2] if ways else "layer")
+            for switch in found["switches"]:
+                self.assertGreater(switch["moved_bytes"], 0)
+                self.assertGreater(switch["ms"], 0)
+                self.assertEqual(len(switch["peak_bytes"]), 2)
+            self.assertGreater(found["wall_ms"], sum(s["ms"] for s in found["switches"]))
+        told = run(*self.ASK[:-1], "-psm", "tensor", "-sm", "layer").stderr.decode()
+        self.assertRegex(told, r"switches +1 +[\d.]+ ms +[\d.]+ MiB between devices\n")
+        self.assertIn("split layer, 2 cuts", told)
+
+    def test_a_placement_that_does_not_fit_leaves_the_work_to_the_other(self):
+        runs = {mode: self.good_json(*self.ASK, "-sm", mode) for mode in ("layer", "tensor")}
+        for read, answer in (("layer", "tensor"), ("tensor", "layer")):
+            # What holds the reading one alone, and what holds the answering one but not all on the second device.
+            for holds, flags, pattern in (
+                    (read, [], rf"warning: device cpu:\d lacks [\d.]+ .* for the {answer} placement .*{read} placement holds"),
+                    (answer, ["-pts", "0,1"], rf"warning: .*does not fit: cpu:1 needs .* and has .*under the {answer} placement too")):
+                done = run(*self.ASK, "-psm", read, "-sm", answer, *flags, "--device-memory", self.budgets(runs[holds]))
+                message = done.stderr.decode()
+                self.assertEqual(done.returncode, 0, message)
+                self.assertEqual(message.count("warning: "), 1, message)
+                self.assertRegex(message, pattern)
+                found = json.loads(done.stdout)
+                self.assertEqual(found["tokens"], runs["layer"]["tokens"])
+                self.assertEqual(found["switches"], [])
+                self.assertEqual(found["placement"]["split_mode"], holds)
+                self.assertEqual((found["timings"]["cache_n"], found["timings"]["prompt_n"]), (0, len(found["prompt_tokens"])))
+
+    def test_a_conversation_switches_at_every_boundary(self):
+        args = ["chat", *self.PAIR[:-1], "512", "-n", "8", "--temp", "0", "--ignore-eos"]
+        told = [run(*args, *flags, stdin=b"hello\nand more\nand then?\n") for flags in ([], ["-psm", "layer", "-sm", "tensor"])]
+        self.assertEqual([done.returncode for done in told], [0, 0], told[1].stderr.decode())
+        self.assertEqual(told[0].stdout, told[1].stdout)
+        counts = re.findall(r"switches +(\d) ", told[1].stderr.decode())
+        self.assertEqual(counts, ["1", "2", "2"])
+
+    def test_the_policy_measures_once(self):
+        wanted = self.good_json(*self.ASK)["tokens"]
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "tessera/split-policy.json"
+            for start, measures in (("layer", True), ("tensor", False)):
+                done = subprocess.run([PROGRAM, *self.ASK, "-sm", start, "--split-policy", "auto", "-v"], capture_output=True,
+                                      timeout=TIMEOUT_S, env={**os.environ, "XDG_CACHE_HOME": folder})
+                message = done.stderr.decode()
+                self.assertEqual(done.returncode, 0, message)
+                self.assertEqual(json.loads(done.stdout)["tokens"], wanted)
+                self.assertEqual("measuring both splits" in message, measures)
+                self.assertRegex(message, r"tokens/s: layer pp112 .* tensor pp112 .*; switches take [\d.]+ and [\d.]+ ms")
+                self.assertRegex(message, r"\d+ tokens to read and about 16 to generate: the ")
+            entries = json.loads(cache.read_text(encoding="utf-8"))["entries"]
+            self.assertEqual(len(entries), 1)
+            # With speeds made up, both decisions can be foretold.
+            entry = next(iter(entries.values()))
+            entry["switch_s"] = [1e-6, 1e-6]
+            for i, split in enumerate(entry["splits"]):
+                split["prefill"], split["generation"] = [[112, (100, 10)[i]]], [[1, (10, 100)[i]]]
+            cache.write_text(json.dumps({"version": 1, "entries": entries}), encoding="utf-8")
+            ways = [(s["phase"], s["to"]) for s in self.good_json(*self.ASK, "-sm", "tensor", "--split-policy", "auto",
+                                                                  "--policy-cache", cache)["switches"]]
+            self.assertEqual(ways, [("prompt", "layer"), ("generation", "tensor")])
+            entry["switch_s"] = [1e6, 1e6]
+            cache.write_text(json.dumps({"version": 1, "entries": entries}), encoding="utf-8")
+            self.assertEqual(self.good_json(*self.ASK, "--split-policy", "auto", "--policy-cache", cache)["switches"], [])
+
+    def test_bench(self):
+        args = ["switch", "-m", LLAMA, "--device", "cpu:0,cpu:1", "-t", "2", "--kv-tokens", "40", "-r", "2", "-p", "8", "-n", "4"]
+        found = self.good_json("bench", *args, "--json")
+        self.assertEqual(set(found["switch_ms"]), {"layer>tensor", "tensor>layer"})
+        self.assertEqual({name: len(ms) for name, ms in found["samples_ms"].items()}, {"layer>tensor": 2, "tensor>layer": 2})
+        ms = sum(found["switch_ms"].values())
+        self.assertAlmostEqual(found["rate_gb_s"] * ms * 1e6 / (found["moved_bytes"] + found["moved_back_bytes"]), 1)
+        self.assertEqual(found["moved_bytes"], found["moved_back_bytes"])
+        self.assertGreater(found["copy_rate_gb_s"], 0)
+        self.assertEqual(set(found["mode_bytes"]), {"layer", "tensor"})
+        for peak, layer, tensor in zip(found["peak_bytes"], found["mode_bytes"]["layer"], found["mode_bytes"]["tensor"]):
+            self.assertGreaterEqual(peak, max(layer, tensor))
+        for key in ("prefill_kept", "generation_kept"):
+            self.assertGreater(found[key], 0)
+        text = self.good("bench-" + args[0], *args[1:], "-sm", "tensor", "--to", "none").decode()
+        for pattern in (r"tensor>none +[\d.]+", r"none>tensor", r"rate [\d.]+ GB/s, \d+ % of two threads", r"prefill tokens/s +[\d.]+"):
+            self.assertRegex(text, pattern)
+
+    def test_errors(self):
+        self.bad(2, "-psm.*layr.*did you mean layer", *self.ASK, "-psm", "layr")
+        self.bad(2, "-psm.*tensors.*did you mean tensor", "chat", *self.PAIR, "-psm", "tensors")
+        self.bad(2, "--prefill-tensor-split needs --prefill-split-mode", *self.ASK, "-pts", "1,1")
+        self.bad(2, "leave --prefill-split-mode out", *self.ASK, "-psm", "layer", "--split-policy", "auto")
+        self.bad(2, "--split-policy.*atuo.*did you mean auto", *self.ASK, "--split-policy", "atuo")
+        self.bad(2, "between layer and tensor", "chat", *self.PAIR, "--split-policy", "auto", "-sm", "none")
+        self.bad(2, "--policy-cache needs", *self.ASK, "--policy-cache", "x")
+        self.bad(1, "tensor-split", *self.ASK, "-psm", "tensor", "-pts", "1,1,1")
+        self.bad(2, "several devices", "bench", "switch", "-m", LLAMA)
+        self.bad(2, "nothing would move", "bench", "switch", "-m", LLAMA, "--device", "cpu:0,cpu:1", "-sm", "tensor")
+        self.bad(2, "--to.*tenser.*did you mean tensor", "bench-switch", "-m", LLAMA, "--device", "cpu:0,cpu:1", "--to", "tenser")
+
+
 class Perplexity(CliTest):
     def test_is_that_of_the_logits(self):
         text = "".join(chr(97 + i * 7 % 26) for i in range(70))

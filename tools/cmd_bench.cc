@@ -1,7 +1,6 @@
 // `tessera bench`: tokens per second of prompts and generations, for every combination of the given settings. Flags,
 // fields and columns are those of llama-bench; sampling and tokenising are not part of what is timed.
 
-#include <chrono>
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 #include "bench_lists.h"
 #include "commands.h"
 #include "common.h"
+#include "decode_timer.h"
 #include "device/registry.h"
 #include "report.h"
 #include "runtime/context.h"
@@ -22,7 +22,6 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 /// What needs its own loaded model.
 struct ModelSetting {
@@ -42,30 +41,17 @@ struct ContextSetting {
   int64_t n_ubatch = 0;
 };
 
-/// One thing to time: a prompt, a generation, or one after the other, behind n_depth tokens.
-struct Test {
-  int64_t n_prompt = 0;
-  int64_t n_gen = 0;
-  int64_t n_depth = 0;
-
-  [[nodiscard]] std::string name() const {
-    std::string text = n_prompt > 0 ? fmt::format("pp{}", n_prompt) : "";
-    text += n_gen > 0 ? fmt::format("{}tg{}", text.empty() ? "" : "+", n_gen) : "";
-    return text + (n_depth > 0 ? fmt::format(" @ d{}", n_depth) : "");
-  }
-};
-
 struct Settings {
   std::vector<ModelSetting> models;
   std::vector<ContextSetting> contexts;
-  std::vector<Test> tests;
+  std::vector<DecodeTest> tests;
 };
 
-Result<std::vector<Test>> read_tests(const ParsedFlags& flags) {
+Result<std::vector<DecodeTest>> read_tests(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const auto prompts, parse_numbers("--n-prompt", flags.get_string("n-prompt"), 0));
   ASSIGN_OR_RETURN(const auto gens, parse_numbers("--n-gen", flags.get_string("n-gen"), 0));
   ASSIGN_OR_RETURN(const auto depths, parse_numbers("--n-depth", flags.get_string("n-depth"), 0));
-  std::vector<Test> tests;
+  std::vector<DecodeTest> tests;
   for (const int64_t depth : depths) {
     for (const int64_t n : prompts) {
       tests.push_back({n, 0, depth});
@@ -81,7 +67,7 @@ Result<std::vector<Test>> read_tests(const ParsedFlags& flags) {
       tests.push_back({both[0], both[1], depth});
     }
   }
-  std::erase_if(tests, [](const Test& test) { return test.n_prompt + test.n_gen == 0; });
+  std::erase_if(tests, [](const DecodeTest& test) { return test.n_prompt + test.n_gen == 0; });
   if (tests.empty()) {
     return Status(ErrorCode::kInvalidArgument, "nothing to time; give --n-prompt, --n-gen or -pg");
   }
@@ -158,66 +144,11 @@ Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& se
   return options;
 }
 
-/// Runs one test again and again in one context.
-class Timer {
- public:
-  explicit Timer(Context& context)
-      : context_(context), n_vocab_(static_cast<int32_t>(context.model().summary().n_vocab)) {}
-
-  /// Nanoseconds of one run.
-  Result<double> run(const Test& test) {
-    TRY(go_back_to(test.n_depth));
-    const auto start = Clock::now();
-    TRY(prompt(test.n_prompt, true));
-    TRY(generate(test.n_gen));
-    return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-  }
-
- private:
-  // The depth's tokens stay from run to run where the cache can be cut back; windows may have let go of them.
-  Status go_back_to(int64_t depth) {
-    if (context_.length(0) < depth || !context_.truncate(0, depth).ok()) {
-      TRY(context_.clear());
-      TRY(prompt(depth, false));
-    }
-    return {};
-  }
-
-  Status prompt(int64_t n, bool wants_logits) {
-    std::vector<BatchToken> batch;
-    for (int64_t i = 0; i < n; ++i) {
-      batch.push_back({next_token(), 0, wants_logits && i + 1 == n});
-      if (std::cmp_equal(batch.size(), context_.options().n_batch) || i + 1 == n) {
-        TRY(context_.decode(batch));
-        batch.clear();
-      }
-    }
-    return {};
-  }
-
-  Status generate(int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      const BatchToken token{next_token(), 0, true};
-      TRY(context_.decode({&token, 1}));
-    }
-    return {};
-  }
-
-  int32_t next_token() {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
-    return static_cast<int32_t>((state_ >> 33) % static_cast<uint64_t>(n_vocab_));
-  }
-
-  Context& context_;
-  int32_t n_vocab_;
-  uint64_t state_ = 1;
-};
-
 std::string utc_now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
-Json record_of(const Model& model, const ModelSetting& setting, const ContextSetting& context, const Test& test,
+Json record_of(const Model& model, const ModelSetting& setting, const ContextSetting& context, const DecodeTest& test,
                const std::vector<double>& ns) {
   const ModelSummary& summary = model.summary();
   std::vector<double> speeds;
@@ -279,7 +210,7 @@ class Output {
  public:
   explicit Output(std::string format) : format_(std::move(format)) {}
 
-  Status add(const Json& record, const Test& test) {
+  Status add(const Json& record, const DecodeTest& test) {
     if (format_ == "json" || format_ == "md") {
       records_.push_back(record);
       names_.push_back(test.name());
@@ -377,10 +308,10 @@ class Bench {
   }
 
  private:
-  static ContextOptions context_options(const ContextSetting& setting, const std::vector<Test>& tests) {
+  static ContextOptions context_options(const ContextSetting& setting, const std::vector<DecodeTest>& tests) {
     ContextOptions options;
     options.n_ctx = 1;
-    for (const Test& test : tests) {
+    for (const DecodeTest& test : tests) {
       options.n_ctx = std::max(options.n_ctx, test.n_depth + test.n_prompt + test.n_gen);
     }
     options.n_batch = setting.n_batch;
@@ -391,10 +322,10 @@ class Bench {
   }
 
   Status run_tests(const ModelSetting& setting, const ContextSetting& each, const ContextOptions& options,
-                   const std::vector<Test>& tests) {
+                   const std::vector<DecodeTest>& tests) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model_, options));
-    Timer timer(*context);
-    for (const Test& test : tests) {
+    DecodeTimer timer(*context);
+    for (const DecodeTest& test : tests) {
       if (stderr_is_terminal()) {
         fmt::print(stderr, "\rtest {} of {}: {}\x1b[K", ++n_done_, n_total_, test.name());
       }

@@ -12,6 +12,7 @@
 #include "common.h"
 #include "generation.h"
 #include "line_reader.h"
+#include "phase_split.h"
 #include "report.h"
 #include "runtime/context.h"
 
@@ -40,9 +41,11 @@ std::string unknown_command(std::string_view command) {
 
 class Chat {
  public:
-  Chat(const ParsedFlags& flags, Context& context, ChatTemplate chat_template, GenerateOptions options)
+  Chat(const ParsedFlags& flags, Context& context, PhaseSplit& phases, ChatTemplate chat_template,
+       GenerateOptions options)
       : flags_(flags),
         context_(context),
+        phases_(phases),
         chat_template_(std::move(chat_template)),
         options_(std::move(options)),
         session_(context) {}
@@ -97,12 +100,14 @@ class Chat {
     hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
     hooks.cancelled = &guard.interrupted();
     hooks.on_progress = prompt_progress(context_.options().n_ubatch);
+    phases_.add_hooks(hooks);
     ASSIGN_OR_RETURN(const Generation generation, session_.generate(prompt, options, hooks));
     TRY(printed);
     TRY(print("\n"));
     conversation_.add("assistant", generation.text);
-    const std::string summary =
-        fmt::format("{}ended by: {}\n", speed_lines(generation.timings), stop_text(generation.stop));
+    phases_.answered(generation);
+    const std::string summary = fmt::format("{}{}ended by: {}\n", speed_lines(generation.timings),
+                                            phases_.switch_line(), stop_text(generation.stop));
     std::fwrite(summary.data(), 1, summary.size(), stderr);
     return {};
   }
@@ -135,6 +140,7 @@ class Chat {
 
   const ParsedFlags& flags_;
   Context& context_;
+  PhaseSplit& phases_;
   int64_t n_first_ = 0;  // tokens of the conversation's first prompt; 0: there was none yet
   ChatTemplate chat_template_;
   GenerateOptions options_;
@@ -148,18 +154,20 @@ Status cmd_chat(const ParsedFlags& flags) {
   ModelOptions options = model_options(flags);
   options.needs_text = true;
   const Log log = command_log(flags);
-  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
+  PhaseSplit phases(flags, log);
+  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
   if (model->chat_template_source().empty() && !flags.given("chat-template-file")) {
     log.info("note: the model has no chat template; ChatML is used");
   }
   ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, *model));
   ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
+  TRY(phases.prepare(*model, *context));
   if (stdin_is_terminal()) {
     const std::string head = device_table(*model) + placement_line(*model) + kHelp;
     std::fwrite(head.data(), 1, head.size(), stderr);
   }
-  return Chat(flags, *context, std::move(chat_template), std::move(generation_options)).run();
+  return Chat(flags, *context, phases, std::move(chat_template), std::move(generation_options)).run();
 }
 
 }  // namespace tessera

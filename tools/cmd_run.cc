@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "common.h"
 #include "generation.h"
+#include "phase_split.h"
 #include "prompt_cache.h"
 #include "report.h"
 #include "runtime/context.h"
@@ -54,7 +55,7 @@ Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model
 }
 
 std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const GenerateOptions& options,
-                        const Generation& generation) {
+                        const Generation& generation, const PhaseSplit& phases) {
   Json report = {{"text", generation.text},
                  {"tokens", generation.tokens},
                  {"prompt_tokens", prompt},
@@ -64,6 +65,8 @@ std::string report_json(const Model& model, const std::vector<int32_t>& prompt, 
                  {"n_shifts", generation.n_shifts},
                  {"generation_settings", Json::parse(sampler_options_json(options.sampler))},
                  {"timings", Json::parse(timings_json(generation.timings))},
+                 {"wall_ms", generation.timings.total_ms},
+                 {"switches", Json::parse(phases.switches_json())},
                  {"load_ms", model.summary().load_ms},
                  {"placement", Json::parse(placement_json(model))},
                  {"devices", Json::parse(devices_json(model))}};
@@ -79,6 +82,7 @@ Status check_run(const ParsedFlags& flags) {
   if (!flags.given("prompt") && !flags.given("file") && stdin_is_terminal()) {
     return {ErrorCode::kInvalidArgument, "no prompt; give --prompt TEXT or --file FILE, or use tessera chat"};
   }
+  TRY(check_phase_split(flags));
   return check_prompt_cache(flags);
 }
 
@@ -92,10 +96,12 @@ Status cmd_run(const ParsedFlags& flags) {
   const Log log = command_log(flags);
   ModelOptions options = model_options(flags);
   options.needs_text = true;
-  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
+  PhaseSplit phases(flags, log);
+  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text, log));
   ASSIGN_OR_RETURN(const GenerateOptions generation_options, generate_options(flags, *model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
+  TRY(phases.prepare(*model, *context));
 
   const InterruptGuard guard;
   log.detail(fmt::format("the prompt has {} tokens", prompt.size()));
@@ -109,17 +115,18 @@ Status cmd_run(const ParsedFlags& flags) {
   TRY(cache.restore());
   hooks.on_prompt = [&] { return cache.prompt_read(); };
   hooks.on_progress = prompt_progress(options.context.n_ubatch);
+  phases.add_hooks(hooks);
   Session session(*context);
   ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generation_options, hooks));
   TRY(printed);
   TRY(cache.finish(generation));
   if (json) {
-    TRY(print(report_json(*model, prompt, generation_options, generation)));
+    TRY(print(report_json(*model, prompt, generation_options, generation, phases)));
   } else {
     TRY(print("\n"));
     const std::string summary =
-        fmt::format("\n{}ended by: {}; seed {}\n\n{}{}", speed_lines(generation.timings), stop_text(generation.stop),
-                    generation.seed, device_table(*model), placement_line(*model));
+        fmt::format("\n{}{}ended by: {}; seed {}\n\n{}{}", speed_lines(generation.timings), phases.switch_line(),
+                    stop_text(generation.stop), generation.seed, device_table(*model), placement_line(*model));
     std::fwrite(summary.data(), 1, summary.size(), stderr);
   }
   if (generation.stop == StopReason::kCancelled) {

@@ -15,6 +15,7 @@ Status cmd_logits(const ParsedFlags& flags);
 Status cmd_perplexity(const ParsedFlags& flags);
 Status cmd_bench(const ParsedFlags& flags);
 Status cmd_batched_bench(const ParsedFlags& flags);
+Status cmd_bench_switch(const ParsedFlags& flags);
 Status cmd_inspect(const ParsedFlags& flags);
 Status cmd_devices(const ParsedFlags& flags);
 Status cmd_version(const ParsedFlags& flags);
@@ -23,6 +24,7 @@ Status cmd_version(const ParsedFlags& flags);
 // kInvalidArgument.
 Status check_bench(const ParsedFlags& flags);
 Status check_batched_bench(const ParsedFlags& flags);
+Status check_bench_switch(const ParsedFlags& flags);
 Status check_run(const ParsedFlags& flags);
 Status check_tokenize(const ParsedFlags& flags);
 Status check_logits(const ParsedFlags& flags);

@@ -6,8 +6,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kTests = "What is timed";
-
 constexpr FlagRow kRows[] = {
     {.name = "model",
      .shorts = "-m",

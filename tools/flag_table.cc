@@ -35,6 +35,9 @@ constexpr CommandRow kCommands[] = {
     {.name = "batched-bench",
      .summary = "time many sequences decoded together",
      .example = "tessera batched-bench -m model.gguf -npp 128,256 -ntg 64 -npl 1,4,16"},
+    {.name = "bench-switch",
+     .summary = "time switches between two placements, and what they leave of the speed; also spelt bench switch",
+     .example = "tessera bench-switch -m model.gguf --device cpu:0,cpu:1 --kv-tokens 8192"},
     {.name = "inspect", .summary = "show what a model file holds", .example = "tessera inspect -m model.gguf"},
     {.name = "devices", .summary = "list the devices of this machine", .example = "tessera devices --json"},
     {.name = "version", .summary = "print the version and how it was built"},
@@ -333,7 +336,7 @@ constexpr FlagRow kEngineRows[] = {
      .default_note = "what the inputs need",
      .max = 1e9,
      .group = kMemory,
-     .commands = "logits",
+     .commands = "logits bench-switch",
      .help = "Tokens of each sequence that the KV cache holds; 0: the model's context length",
      .json_name = "n_ctx"},
     {.name = "ctx-size",
@@ -442,7 +445,7 @@ constexpr FlagRow kEngineRows[] = {
     {.name = "json",
      .kind = FlagKind::kBool,
      .group = kOutput,
-     .commands = "run tokenize perplexity inspect devices version",
+     .commands = "run tokenize perplexity bench-switch inspect devices version",
      .help = "Print one JSON object instead of text"},
     {.name = "json",
      .placeholder = "FILE",
@@ -480,7 +483,7 @@ constexpr FlagRow kEngineRows[] = {
      .shorts = "-v",
      .kind = FlagKind::kBool,
      .group = kOutput,
-     .commands = "run chat tokenize template logits perplexity inspect bench batched-bench",
+     .commands = "run chat tokenize template logits perplexity inspect bench batched-bench bench-switch",
      .help = "Say more about what happens, on standard error"},
 };
 
@@ -495,7 +498,7 @@ std::vector<FlagRow> joined(const Rows&... rows) {
 
 const FlagTable& tessera_flags() {
   static const std::vector<FlagRow> kRows =
-      joined(kInputRows, sampling_rows(), kEngineRows, bench_rows(), habit_rows());
+      joined(kInputRows, sampling_rows(), kEngineRows, switch_rows(), bench_rows(), habit_rows());
   static const FlagTable kTable{.program = "tessera",
                                 .summary = "GGUF language models, whole or split over devices, with the same bits",
                                 .commands = kCommands,

@@ -6,12 +6,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/flags.h"
 #include "base/status.h"
 #include "commands.h"
 #include "common.h"
 #include "flag_table.h"
+#include "phase_split.h"
 
 namespace tessera {
 namespace {
@@ -54,13 +56,14 @@ Status cmd_help(const ParsedFlags& flags) {
 
 constexpr CommandEntry kCommandEntries[] = {
     {"run", cmd_run, check_run},
-    {"chat", cmd_chat},
+    {"chat", cmd_chat, check_phase_split},
     {"tokenize", cmd_tokenize, check_tokenize},
     {"template", cmd_template},
     {"logits", cmd_logits, check_logits},
     {"perplexity", cmd_perplexity},
     {"bench", cmd_bench, check_bench},
     {"batched-bench", cmd_batched_bench, check_batched_bench},
+    {"bench-switch", cmd_bench_switch, check_bench_switch},
     {"inspect", cmd_inspect},
     {"devices", cmd_devices},
     {"version", cmd_version},
@@ -73,8 +76,18 @@ int fail(const Status& status, int exit_status) {
   return exit_status;
 }
 
+// `bench switch`, as people would say it, is the command bench-switch.
+std::vector<const char*> spelt_out(std::span<const char* const> args) {
+  std::vector<const char*> words(args.begin(), args.end());
+  if (words.size() >= 2 && std::string_view(words[0]) == "bench" && std::string_view(words[1]) == "switch") {
+    words.erase(words.begin());
+    words[0] = "bench-switch";
+  }
+  return words;
+}
+
 int run_program(std::span<const char* const> args) {
-  const Result<ParsedFlags> flags = parse_flags(tessera_flags(), args);
+  const Result<ParsedFlags> flags = parse_flags(tessera_flags(), spelt_out(args));
   if (!flags.ok()) {
     return fail(flags.status(), kUsage);
   }

@@ -10,9 +10,9 @@ using Json = nlohmann::ordered_json;
 
 std::string placement_json(const Model& model) {
   const ModelSummary& s = model.summary();
-  return Json{{"split_mode", s.split_mode},
+  return Json{{"split_mode", model.placement().split_mode},
               {"n_cuts", s.n_cuts},
-              {"version", s.placement_version},
+              {"version", model.placement_version()},
               {"n_layers_attn_cut", s.n_layers_attn_cut},
               {"n_layers_ffn_cut", s.n_layers_ffn_cut},
               {"kernel_class", s.kernel_class},
@@ -51,8 +51,8 @@ std::string stats_json(const Context& context) {
 
 std::string placement_line(const Model& model) {
   const ModelSummary& s = model.summary();
-  return fmt::format("split {}, {} cut{}, kernels {} ({})\n", s.split_mode, s.n_cuts, s.n_cuts == 1 ? "" : "s",
-                     s.kernel_class, s.cpu_isa);
+  return fmt::format("split {}, {} cut{}, kernels {} ({})\n", model.placement().split_mode, s.n_cuts,
+                     s.n_cuts == 1 ? "" : "s", s.kernel_class, s.cpu_isa);
 }
 
 std::string device_table(const Model& model) {

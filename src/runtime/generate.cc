@@ -94,9 +94,13 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   const int64_t n_ctx = context_.options().n_ctx;
   TRY(check_prompt(prompt.size(), n_ctx));
   Generation result;
-  const Clock::time_point start = Clock::now();
+  const Clock::time_point begin = Clock::now();
   TRY(keep_common(prompt));
   result.timings.cache_n = static_cast<int64_t>(held_.size());
+  if (hooks.on_begin) {
+    TRY(hooks.on_begin(static_cast<int64_t>(prompt.size()) - result.timings.cache_n));
+  }
+  const Clock::time_point start = Clock::now();
   ASSIGN_OR_RETURN(const bool complete, read(prompt, hooks));
   result.timings.prompt_n = static_cast<int64_t>(held_.size()) - result.timings.cache_n;
   result.timings.prompt_ms = ms_since(start);
@@ -135,6 +139,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   output.finish();
   result.timings.predicted_ms = ms_since(prompt_end);
   result.timings.predicted_n = static_cast<int64_t>(result.tokens.size());
+  result.timings.total_ms = ms_since(begin);
   result.stop_word = output.stop_word();
   result.text = output.take();
   return result;

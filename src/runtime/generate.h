@@ -58,6 +58,7 @@ struct GenerateTimings {
   double prompt_ms = 0;
   int64_t predicted_n = 0;  // tokens chosen
   double predicted_ms = 0;  // from the prompt's end to the last one
+  double total_ms = 0;      // of the whole call, hooks included
 };
 
 struct Generation {
@@ -76,10 +77,14 @@ struct GenerateHooks {
   std::function<void(std::string_view text)> on_text;
   /// Once true, the generation ends with kCancelled: between two micro-batches. May be null.
   const std::atomic<bool>* cancelled = nullptr;
+  /// Called before the prompt is read, with how many of its tokens the sequence lacks. Its time is none of the
+  /// generation's; an error ends the generation. May be empty.
+  std::function<Status(int64_t n_lacking)> on_begin = {};
   /// Hears how many of the prompt's tokens were given to the devices: before each micro-batch, from the model's loop
   /// thread, and with equal numbers at the end. May be empty.
   std::function<void(int64_t n_given, int64_t n_prompt)> on_progress = {};
-  /// Called once the sequence holds the whole prompt and nothing else; an error ends the generation. May be empty.
+  /// Called once the sequence holds the whole prompt and nothing else; its time is none of the generation's, and an
+  /// error ends the generation. May be empty.
   std::function<Status()> on_prompt = {};
 };
 

@@ -74,6 +74,31 @@ TEST(Generate, GreedyTokensAreTheReferences) {
   EXPECT_EQ(g.timings.predicted_n, static_cast<int64_t>(expected.size()));
 }
 
+TEST(Generate, HooksOfBothPhasesComeBeforeThem) {
+  const Loaded l = open("tiny-llama");
+  Session session(*l.context);
+  std::vector<int64_t> lacking;
+  std::vector<int64_t> lengths;
+  GenerateHooks hooks;
+  hooks.on_begin = [&](int64_t n) {
+    lacking.push_back(n);
+    lengths.push_back(l.context->length(0));
+    return Status();
+  };
+  hooks.on_prompt = [&] {
+    lengths.push_back(l.context->length(0));
+    return Status();
+  };
+  const std::vector<int32_t> prompt = {1, 5, 7, 9, 11};
+  must(session.generate(prompt, greedy(3), hooks));
+  must(session.generate(prompt, greedy(3), hooks));
+  EXPECT_THAT(lacking, ElementsAre(5, 1));
+  EXPECT_THAT(lengths, ElementsAre(0, 5, 4, 5));
+  hooks.on_begin = [](int64_t) { return Status(ErrorCode::kUnsupported, "not now"); };
+  EXPECT_EQ(session.generate(prompt, greedy(3), hooks).status().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(must(session.generate(prompt, greedy(3))).timings.cache_n, 4);
+}
+
 TEST(Generate, SmallBatchesGiveTheSameTokens) {
   const Loaded l = open("tiny-llama", 256, 5);
   const json reference = golden("tiny-llama");

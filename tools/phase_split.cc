@@ -1,0 +1,201 @@
+#include "phase_split.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common.h"
+#include "policy_cache.h"
+#include "split_measure.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kFirstGuess = 256;  // tokens of an answer, before there was one and without --predict
+
+bool lacks_room(const Status& status) {
+  return status.code() == ErrorCode::kDoesNotFit || status.code() == ErrorCode::kOutOfMemory;
+}
+
+}  // namespace
+
+Status check_phase_split(const ParsedFlags& flags) {
+  const bool is_auto = flags.get_string("split-policy") == "auto";
+  if (flags.given("prefill-tensor-split") && !flags.given("prefill-split-mode")) {
+    return {ErrorCode::kInvalidArgument, "--prefill-tensor-split needs --prefill-split-mode"};
+  }
+  if (is_auto && flags.given("prefill-split-mode")) {
+    return {ErrorCode::kInvalidArgument,
+            "--split-policy auto chooses the placement of prompts; leave --prefill-split-mode out"};
+  }
+  if (is_auto && flags.get_string("split-mode") == "none") {
+    return {ErrorCode::kInvalidArgument,
+            "--split-policy auto chooses between layer and tensor; --split-mode says with which it begins"};
+  }
+  if (flags.given("policy-cache") && !is_auto) {
+    return {ErrorCode::kInvalidArgument, "--policy-cache needs --split-policy auto"};
+  }
+  return {};
+}
+
+PhaseSplit::PhaseSplit(const ParsedFlags& flags, const Log& log)
+    : flags_(flags), log_(log), switches_(flags.given("prefill-split-mode")) {
+  transition_.staging_bytes = flags.get_bytes("transition-staging");
+  answer_ = {flags.get_string("split-mode"), flags.get_float_list("tensor-split")};
+  prompt_ = answer_;
+  if (switches_) {
+    prompt_.split_mode = flags.get_string("prefill-split-mode");
+  }
+  if (flags.given("prefill-tensor-split")) {
+    prompt_.tensor_split = flags.get_float_list("prefill-tensor-split");
+  }
+}
+
+Result<std::shared_ptr<Model>> PhaseSplit::load(ModelOptions options) {
+  options_ = options;
+  options.split_mode = prompt_.split_mode;
+  options.tensor_split = prompt_.tensor_split;
+  Result<std::shared_ptr<Model>> model = load_model(options, log_);
+  if (switches_ && lacks_room(model.status())) {
+    log_.warning(fmt::format("{} (under -psm {}); prompts are read under the {} placement too",
+                             model.status().message(), prompt_.split_mode, answer_.split_mode));
+    switches_ = false;
+    options.split_mode = answer_.split_mode;
+    options.tensor_split = answer_.tensor_split;
+    model = load_model(options, log_);
+  }
+  return model;
+}
+
+Status PhaseSplit::prepare(Model& model, Context& context) {
+  model_ = &model;
+  if (flags_.get_string("split-policy") != "auto") {
+    return {};
+  }
+  if (model.device_use().size() < 2) {
+    log_.detail("--split-policy auto: with one device there is nothing to choose");
+    return {};
+  }
+  if (context.options().n_ctx < kMeasurableContext) {
+    log_.detail("--split-policy auto: the context is too small to measure in; the placement stays");
+    return {};
+  }
+  candidates_[0] = {"layer", answer_.tensor_split};
+  candidates_[1] = {"tensor", answer_.tensor_split};
+  const std::string path = flags_.given("policy-cache") ? flags_.get_string("policy-cache") : default_policy_cache();
+  const std::string key = policy_key(context, options_);
+  measures_ = read_policy_cache(path, key, log_);
+  if (measures_) {
+    log_.detail(fmt::format("--split-policy auto: speeds of both splits are in {}", path));
+  } else {
+    TRY(measure(context, path, key));
+  }
+  switches_ = is_auto();
+  if (is_auto()) {
+    log_.detail(measures_text(*measures_));
+  }
+  return {};
+}
+
+// Leaves the model under the placement that it had.
+Status PhaseSplit::measure(Context& context, const std::string& path, const std::string& key) {
+  log_.detail("--split-policy auto: measuring both splits, once for this model and these devices");
+  const PlacementRequest before = model_->placement();
+  const Result<SplitMeasures> measured = measure_splits(*model_, context, candidates_, transition_);
+  TRY(context.clear());
+  if (lacks_room(measured.status())) {
+    log_.warning(measured.status().message());
+    return model_->set_placement(before, transition_).status();
+  }
+  TRY(measured.status());
+  TRY(model_->set_placement(before, transition_).status());
+  measures_ = *measured;
+  if (const Status written = write_policy_cache(path, key, *measured); !written.ok()) {
+    log_.warning(fmt::format("{}; the speeds will be measured again", written.message()));
+  }
+  return {};
+}
+
+void PhaseSplit::add_hooks(GenerateHooks& hooks) {
+  if (!switches_) {
+    return;
+  }
+  hooks.on_begin = [this](int64_t n_lacking) { return begin(n_lacking); };
+  hooks.on_prompt = [this, before = std::move(hooks.on_prompt)]() -> Status {
+    if (before) {
+      TRY(before());
+    }
+    return go_to(answer_, "generation");
+  };
+}
+
+Status PhaseSplit::begin(int64_t n_lacking) {
+  if (is_auto()) {
+    SplitCase request;
+    request.now = model_->placement().split_mode == candidates_[0].split_mode ? 0 : 1;
+    request.n_prompt = n_lacking;
+    const int64_t limit = flags_.get_int("predict");
+    request.n_predict = n_answers_ > 0 ? n_answered_tokens_ / n_answers_ : kFirstGuess;
+    request.n_predict = limit >= 0 ? std::min(limit, n_answers_ > 0 ? request.n_predict : limit) : request.n_predict;
+    const SplitDecision decision = decide_split(*measures_, request);
+    log_.detail(decision_text(*measures_, request, decision));
+    prompt_ = candidates_[decision.prefill];
+    answer_ = candidates_[decision.generation];
+  }
+  return go_to(prompt_, "prompt");
+}
+
+Status PhaseSplit::go_to(const PlacementRequest& request, const char* phase) {
+  const PlacementRequest now = model_->placement();
+  if (!switches_ || (now.split_mode == request.split_mode && now.tensor_split == request.tensor_split)) {
+    return {};
+  }
+  Result<TransitionReport> report = model_->set_placement(request, transition_);
+  if (lacks_room(report.status())) {
+    log_.warning(report.status().message());
+    switches_ = false;
+    return {};
+  }
+  TRY(report.status());
+  log_.detail(fmt::format("the {} follows under the {} placement: {:.1f} MiB changed their device in {:.1f} ms", phase,
+                          report->to, static_cast<double>(report->moved_bytes) / (1 << 20), report->total_ms));
+  done_.push_back({phase, std::move(*report)});
+  return {};
+}
+
+void PhaseSplit::answered(const Generation& generation) {
+  ++n_answers_;
+  n_answered_tokens_ += generation.timings.predicted_n;
+}
+
+std::string PhaseSplit::switch_line() {
+  const size_t n = done_.size() - n_told_;
+  double ms = 0;
+  uint64_t bytes = 0;
+  for (; n_told_ < done_.size(); ++n_told_) {
+    ms += done_[n_told_].report.total_ms;
+    bytes += done_[n_told_].report.moved_bytes;
+  }
+  return n == 0 ? std::string()
+                : fmt::format("switches    {:6}         {:9.1f} ms  {:8.1f} MiB between devices\n", n, ms,
+                              static_cast<double>(bytes) / (1 << 20));
+}
+
+std::string PhaseSplit::switches_json() const {
+  Json switches = Json::array();
+  for (const auto& [phase, report] : done_) {
+    switches.push_back({{"phase", phase},
+                        {"from", report.from},
+                        {"to", report.to},
+                        {"ms", report.total_ms},
+                        {"moved_bytes", report.moved_bytes},
+                        {"local_bytes", report.local_bytes},
+                        {"peak_bytes", report.peak_bytes}});
+  }
+  return switches.dump();
+}
+
+}  // namespace tessera

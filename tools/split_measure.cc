@@ -1,0 +1,100 @@
+#include "split_measure.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "decode_timer.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kRounds = 2;          // the best of two: a pause of the machine spoils one
+constexpr int64_t kGenerated = 16;  // tokens generated to find the speed
+static_assert(kGenerated < kMeasurableContext);
+constexpr double kLongest_ns = 2e9;  // after a prompt that takes this long no longer one is read
+
+class SplitMeter {
+ public:
+  SplitMeter(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
+             const TransitionOptions& transition)
+      : model_(model), timer_(context), placements_(placements), transition_(transition) {
+    const int64_t room = context.options().n_ctx - kGenerated;
+    lengths_.push_back(std::min<int64_t>(room, 128));
+    for (const int64_t n : {512, 2048}) {
+      if (n <= room) {
+        lengths_.push_back(n);
+      }
+    }
+  }
+
+  Result<SplitMeasures> run() {
+    SplitMeasures measures;
+    TRY(model_.set_placement(placements_[0], transition_).status());
+    for (int round = 0; round < kRounds; ++round) {
+      for (const size_t split : {0U, 1U}) {
+        measures.splits[split].split_mode = placements_[split].split_mode;
+        TRY(measure(measures.splits[split]));
+        ASSIGN_OR_RETURN(const TransitionReport report, model_.set_placement(placements_[1 - split], transition_));
+        const double seconds = report.total_ms / 1000;
+        double& best = measures.switch_s[split];
+        best = round == 0 ? seconds : std::min(best, seconds);
+      }
+    }
+    for (SplitSpeeds& speeds : measures.splits) {
+      std::erase_if(speeds.prefill, [&](const SpeedPoint& point) { return point.n > lengths_.back(); });
+    }
+    return measures;
+  }
+
+ private:
+  Status measure(SplitSpeeds& speeds) {
+    TRY(timer_.run({1, 0, 0}).status());  // the first decode after a switch touches scratch anew
+    for (size_t i = 0; i < lengths_.size(); ++i) {
+      ASSIGN_OR_RETURN(const double ns, timer_.run({lengths_[i], 0, 0}));
+      note(speeds.prefill, lengths_[i], static_cast<double>(lengths_[i]) * 1e9 / ns);
+      if (ns > kLongest_ns) {
+        lengths_.resize(i + 1);  // for both splits: a length that one of them lacks could not be compared
+      }
+    }
+    ASSIGN_OR_RETURN(const double ns, timer_.run({0, kGenerated, lengths_.front()}));
+    note(speeds.generation, 1, static_cast<double>(kGenerated) * 1e9 / ns);
+    return {};
+  }
+
+  static void note(std::vector<SpeedPoint>& points, int64_t n, double tokens_per_s) {
+    const auto known = std::ranges::find(points, n, &SpeedPoint::n);
+    if (known == points.end()) {
+      points.push_back({n, tokens_per_s});
+    } else {
+      known->tokens_per_s = std::max(known->tokens_per_s, tokens_per_s);
+    }
+  }
+
+  Model& model_;
+  DecodeTimer timer_;
+  std::span<const PlacementRequest, 2> placements_;
+  const TransitionOptions& transition_;
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace
+
+Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
+                                     const TransitionOptions& transition) {
+  return SplitMeter(model, context, placements, transition).run();
+}
+
+std::string measures_text(const SplitMeasures& measures) {
+  std::string text = "tokens/s:";
+  for (const SplitSpeeds& speeds : measures.splits) {
+    text += fmt::format(" {}", speeds.split_mode);
+    for (const SpeedPoint& point : speeds.prefill) {
+      text += fmt::format(" pp{} {:.1f},", point.n, point.tokens_per_s);
+    }
+    text += fmt::format(" tg {:.1f};", speeds.generation.front().tokens_per_s);
+  }
+  return text +
+         fmt::format(" switches take {:.1f} and {:.1f} ms", measures.switch_s[0] * 1000, measures.switch_s[1] * 1000);
+}
+
+}  // namespace tessera

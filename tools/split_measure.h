@@ -1,0 +1,27 @@
+#pragma once
+// Measures what the split policy decides from: speeds of two placements and the time of switching between them.
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "runtime/context.h"
+#include "runtime/split_policy.h"
+
+namespace tessera {
+
+/// The least n_ctx of a context that can be measured in.
+inline constexpr int64_t kMeasurableContext = 32;
+
+/// Reads prompts of 128, 512 and 2048 tokens, as far as the context holds them and until one takes seconds, and
+/// generates a few tokens, under the first placement and the second, and again; of each the best time counts, and of
+/// the switches between. Uses sequence 0, and leaves it filled, under either placement, also after an error. Errors:
+/// those of Model::set_placement and Context::decode. REQUIRES: n_ctx is at least kMeasurableContext.
+Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
+                                     const TransitionOptions& transition);
+
+/// The measured speeds in one line for people.
+std::string measures_text(const SplitMeasures& measures);
+
+}  // namespace tessera
