@@ -1,6 +1,7 @@
 #!/bin/bash
 # Shows what tessera is for: installs what it needs, builds, brings a small model, asks it a question, and then answers
-# the same request on two devices under both splits, with speeds, memory and proof that every bit is the same.
+# the same request on two devices under both splits, with speeds, memory and proof that every bit is the same, and a long
+# one that switches from one split to the other.
 #
 #   demo.sh ["QUESTION"]
 #
@@ -46,3 +47,17 @@ for placement in "cpu:0 none" "cpu:0,cpu:1 layer" "cpu:0,cpu:1 tensor"; do
     done
 done
 "$python" scripts/demo_table.py "$work" none layer tensor
+
+# One placement for the prompt and another for the answer, in turns, so that a busy minute slows all of them.
+head -c 8000 HACKING.md >"$work/long.txt"
+say "a long prompt read under one split and answered under another, three times each"
+for round in 1 2 3; do
+    for splits in "layer layer" "tensor tensor" "layer tensor" "tensor layer"; do
+        read -r reads answers <<<"$splits"
+        build/tessera run -m "$model" -c 4096 --cuts 2 --temp 0 -n 128 --ignore-eos --no-conversation --json \
+            --device cpu:0,cpu:1 -psm "$reads" -sm "$answers" -f "$work/long.txt" \
+            >"$work/$reads-$answers.$round.json" 2>"$work/step.log" ||
+            { tail -n 10 "$work/step.log" >&2; die "tessera run failed under -psm $reads -sm $answers"; }
+    done
+done
+"$python" scripts/demo_switches.py "$work"
