@@ -823,7 +823,7 @@ class Information(CliTest):
         ask = (script + 'COMP_WORDS=(tessera "$@"); COMP_CWORD=$#; _tessera_complete; printf "%s\\n" "${COMPREPLY[@]}"')
         def complete(*words):
             return subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, check=True).stdout.split()
-        self.assertEqual(complete("ben"), ["bench"])
+        self.assertEqual(complete("ben"), ["bench", "bench-switch"])
         self.assertEqual(complete("run", "-m", "x", "-sm", "t"), ["tensor"])
         self.assertEqual(complete("run", "--chat-t"), ["--chat-template-file"])
         self.assertIn("perplexity", complete("help", "p"))
