@@ -27,8 +27,10 @@ Result<DeviceSpec> parse_device_name(std::string_view name) {
     return bad_name(name, "the backend is missing");
   }
   if (std::find(std::begin(kBackends), std::end(kBackends), spec.backend) == std::end(kBackends)) {
-    return Status(ErrorCode::kUnsupported,
-                  fmt::format("--device '{}': this build has no backend '{}', only cpu and null", name, spec.backend));
+    return Status(
+        ErrorCode::kUnsupported,
+        fmt::format("--device '{}': this build has no backend '{}'; its devices are named cpu:0, cpu:1 and so on", name,
+                    spec.backend));
   }
   if (colon != std::string_view::npos) {
     const std::string_view digits = name.substr(colon + 1);

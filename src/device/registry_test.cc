@@ -29,7 +29,7 @@ TEST(Registry, ReadsDeviceNames) {
 
 TEST(Registry, RefusesWhatIsNoDevice) {
   for (const auto& [names, code, part] :
-       {std::tuple<Names, ErrorCode, std::string>{{"cuda:0"}, ErrorCode::kUnsupported, "only cpu and null"},
+       {std::tuple<Names, ErrorCode, std::string>{{"cuda:0"}, ErrorCode::kUnsupported, "devices are named cpu:0"},
         {{"CPU:0"}, ErrorCode::kUnsupported, "'CPU'"},
         {{"cpu:0", "cpu0"}, ErrorCode::kUnsupported, "'cpu0'"},
         {{""}, ErrorCode::kInvalidArgument, "backend is missing"},

@@ -37,11 +37,15 @@ Status read_flag(const Metadata& meta, std::string_view name, std::optional<bool
 Result<Vocab> load_vocab(const Metadata& meta) {
   Vocab vocab;
   if (!meta.has(key("model"))) {
-    return Status(ErrorCode::kUnsupported, "the file has no vocabulary (key tokenizer.ggml.model is missing)");
+    return Status(ErrorCode::kUnsupported,
+                  "the file has no vocabulary (key tokenizer.ggml.model is missing): it decodes token ids only, as "
+                  "bench and logits do");
   }
   ASSIGN_OR_RETURN(const std::string_view model, meta.get_string(key("model")));
   if (model == "no_vocab") {
-    return Status(ErrorCode::kUnsupported, "the file has no vocabulary (tokenizer.ggml.model is no_vocab)");
+    return Status(ErrorCode::kUnsupported,
+                  "the file has no vocabulary (tokenizer.ggml.model is no_vocab): it decodes token ids only, as bench "
+                  "and logits do");
   }
   ASSIGN_OR_RETURN(const std::string_view pre, meta.get_string(key("pre"), ""));
   ASSIGN_OR_RETURN(const std::string_view name, meta.get_string("general.name", ""));
