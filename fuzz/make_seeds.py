@@ -114,7 +114,27 @@ def states():
         save("state", name, bytes([scope]) + head + b"".join(sections))
 
 
+def grammars():
+    """A grammar, a border and a text that it lets through; and schemas."""
+    for path in sorted(pathlib.Path("examples/grammars").glob("*.gbnf")):
+        save("grammar", path.stem, path.read_bytes())
+    save("grammar", "forms", b'root ::= (a | b{2,3} "\\x41\\u00e9" [^a-c\\]]? .)* <x> !<[1]> # c\na ::= "" | "ab"+\n'
+         b'b ::= "{" root "}" |\n  "[" b "]"\n====\n[{}]{}A\xc3\xa9dx')
+    save("grammar", "ambiguous", b'root ::= s\ns ::= "a" s s | "a" s | "a"\n====\naaaaaaaaaaaa')
+    schemas = {
+        "object": {"type": "object", "properties": {"a": {"type": "integer", "minimum": -5, "maximum": 1200}, "b": {
+            "type": "string", "minLength": 1, "maxLength": 9}}, "required": ["a"], "additionalProperties": {}},
+        "joined": {"allOf": [{"$ref": "#/$defs/n"}, {"properties": {"v": {"enum": [1, "x", None]}}}], "$defs": {"n": {
+            "properties": {"v": {}, "next": {"$ref": "#/$defs/n"}}, "required": ["v"]}}},
+        "strings": {"anyOf": [{"pattern": "^(a|b)+[^\\d\\w]{2,}\\.$"}, {"format": "date-time"}, {"const": "q\"é"}]},
+        "lists": {"prefixItems": [{"type": "null"}, {"exclusiveMinimum": 0.25, "maximum": 3.5}], "items": {
+            "oneOf": [{"type": ["boolean", "null"]}, {"items": {"$ref": "#"}, "maxItems": 2}]}, "minItems": 3}}
+    for name, schema in schemas.items():
+        save("schema", name, json.dumps(schema).encode())
+
+
 if __name__ == "__main__":
+    grammars()
     states()
     templates()
     tokenizers()
