@@ -178,6 +178,9 @@ def main():
     if done.returncode != 0 or len(lines) != len(schemas):
         print(f"{args.program}: exit {done.returncode}, {len(lines)} lines: {done.stderr}")
         return 1
+    validator = jsonschema.Draft202012Validator
+    # Debian 12's version keeps it in the module; a plain FormatChecker() has draft 3's idea of a time.
+    checker = getattr(validator, "FORMAT_CHECKER", None) or jsonschema.draft202012_format_checker
     n_failed = 0
     for i, (schema, line) in enumerate(zip(schemas, lines)):
         drawn = json.loads(line[1:])
@@ -186,8 +189,7 @@ def main():
             print(i, drawn[:200])
         if not why:
             try:
-                jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(
-                    json.loads(drawn))
+                validator(schema, format_checker=checker).validate(json.loads(drawn))
             except (ValueError, jsonschema.ValidationError) as error:
                 why = f"{type(error).__name__}: {str(error)[:300]}\n    document {drawn[:300]}"
         if why:

@@ -104,6 +104,7 @@ std::string stop_text(StopReason reason) {
     case StopReason::kLimit: return "limit (--predict)";
     case StopReason::kContextFull: return "context_full (--ctx-size)";
     case StopReason::kWord: return "word (--stop)";
+    case StopReason::kGrammar: return "grammar (complete)";
     default: return std::string(stop_reason_name(reason));
   }
 }

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common.h"
 
 namespace tessera {
 namespace {
@@ -33,6 +36,25 @@ Status apply_number(const ParsedFlags& flags, const FlagRow& row, const SamplerS
   return set_sampler_option(options, setting, value);
 }
 
+// One of the four flags, once.
+Status apply_grammar(const ParsedFlags::Use& use, SamplerOptions& options) {
+  const std::string_view name = use.row->name;
+  if (!options.grammar.empty() || !options.json_schema.empty()) {
+    return {ErrorCode::kInvalidArgument,
+            "another grammar or JSON schema was given; use one of --grammar, --grammar-file, --json-schema and "
+            "--json-schema-file"};
+  }
+  std::string text = use.text;
+  if (name.ends_with("-file")) {
+    ASSIGN_OR_RETURN(text, read_input(use.text));
+  }
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return {ErrorCode::kInvalidArgument, "it is empty"};
+  }
+  (name.starts_with("grammar") ? options.grammar : options.json_schema) = std::move(text);
+  return {};
+}
+
 Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_breakers, SamplerOptions& options) {
   const std::string_view name = use.row->name;
   if (const SamplerSetting* setting = find_sampler_setting(flag_json_name(*use.row))) {
@@ -45,6 +67,8 @@ Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_br
   } else if (name == "logit-bias") {
     ASSIGN_OR_RETURN(const LogitBias bias, parse_logit_bias(use.text));
     options.logit_bias.push_back(bias);
+  } else if (name == "grammar" || name == "grammar-file" || name == "json-schema" || name == "json-schema-file") {
+    TRY(apply_grammar(use, options));
   } else if (name == "dry-sequence-breaker") {
     if (!std::exchange(has_breakers, true) || use.text == "none") {
       options.dry_sequence_breakers.clear();
@@ -86,6 +110,8 @@ std::string sampler_options_json(const SamplerOptions& options) {
   for (const LogitBias& b : options.logit_bias) {
     json["logit_bias"].push_back(Json::array({b.id, std::isinf(b.bias) ? Json() : Json(b.bias)}));
   }
+  json["grammar"] = options.grammar;
+  json["json_schema"] = options.json_schema;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -9,12 +9,13 @@
 
 namespace tessera {
 
-/// Options with the flags that were given in place of `defaults`. Of --samplers and --sampling-seq the last one counts.
+/// Options with the flags that were given in place of `defaults`. Of --samplers and --sampling-seq the last one counts;
+/// grammars are read from their files, and at most one may be given.
 /// Errors: kInvalidArgument naming the flag.
 Result<SamplerOptions> sampler_options(const ParsedFlags& flags, const SamplerOptions& defaults);
 
-/// One object: every number by its name, then samplers (names in order), dry_sequence_breakers and logit_bias (pairs
-/// of token and bias, a ban as null).
+/// One object: every number by its name, then samplers (names in order), dry_sequence_breakers, logit_bias (pairs of
+/// token and bias, a ban as null), grammar and json_schema.
 std::string sampler_options_json(const SamplerOptions& options);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "sampling_flags.h"
 
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,18 @@ TEST(SamplingFlags, WithoutFlagsTheDefaultsStand) {
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(sampler_options_json(*options), sampler_options_json(SamplerOptions()));
   EXPECT_EQ(options->seed, kRandomSeed);
+}
+
+TEST(SamplingFlags, OneGrammarOrSchema) {
+  const std::string path = ::testing::TempDir() + "sampling_flags_test.gbnf";
+  std::ofstream(path) << "root ::= [a]\n";
+  EXPECT_EQ(parse({"--grammar", "root ::= [b]"})->grammar, "root ::= [b]");
+  EXPECT_EQ(parse({"--grammar-file", path.c_str()})->grammar, "root ::= [a]\n");
+  EXPECT_EQ(parse({"-j", "{}"})->json_schema, "{}");
+  EXPECT_EQ(parse({"-jf", path.c_str()})->json_schema, "root ::= [a]\n");
+  EXPECT_THAT(parse({"-j", "{}", "--grammar-file", path.c_str()}).status().message(), HasSubstr("use one of"));
+  EXPECT_THAT(parse({"--grammar", " "}).status().message(), HasSubstr("--grammar: it is empty"));
+  EXPECT_THAT(parse({"--grammar-file", "/nowhere/x"}).status().message(), HasSubstr("/nowhere/x"));
 }
 
 // The flag table states defaults and ranges for people; the settings' own must be the same.

@@ -554,6 +554,9 @@ typedef struct tsr_sampler_options {
   size_t n_logit_bias;
   const char* samplers; /* the chain's steps, as "top_k;temperature"; NULL: penalties, dry, top_n_sigma, top_k,
                            typical_p, top_p, min_p, xtc, temperature */
+  const char* grammar;     /* NULL: any text; GBNF that the text must follow: only tokens that fit are drawn, and those
+                              that end the generation where the text may end. It begins with the first token drawn */
+  const char* json_schema; /* the same as a JSON schema; at most one of both */
 } tsr_sampler_options;
 
 /* Writes the defaults, which are the program's. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
@@ -562,20 +565,22 @@ TSR_API tsr_status tsr_sampler_options_init(tsr_sampler_options* options, size_t
 TSR_API tsr_status tsr_model_sampler_options_init(const tsr_model* model, tsr_sampler_options* options,
                                                   size_t struct_size);
 
-/* model: whose tokens spell the sequence breakers of DRY; may be NULL where DRY is off. options: NULL: the defaults.
+/* model: whose tokens spell the sequence breakers of DRY and the grammar; may be NULL where there is neither. options: NULL: the defaults.
  * Tokens that a model must never choose (tsr_vocab_info.suppress_ids) are banned by logit_bias, if at all.
- * Errors: TSR_INVALID_ARGUMENT (names the setting and its range). */
+ * Errors: TSR_INVALID_ARGUMENT (names the setting and its range, or the grammar's line and column, or the schema's place);
+ * TSR_UNSUPPORTED (a keyword of the schema that cannot be enforced). */
 TSR_API tsr_status tsr_sampler_create(const tsr_model* model, const tsr_sampler_options* options,
                                       tsr_sampler** sampler);
 TSR_API void tsr_sampler_free(tsr_sampler* sampler);
 
 /* Draws a token. logits: [n_vocab] f32; NaN and -inf are never chosen. Errors: TSR_INVALID_DATA when there is
- * nothing to choose (a damaged model, or every token banned): end the generation; *id is TSR_NO_TOKEN then. */
+ * nothing to choose (a damaged model, every token banned, or none that the grammar allows: its text is complete or
+ * cannot be completed): end the generation; *id is TSR_NO_TOKEN then. */
 TSR_API tsr_status tsr_sampler_sample(tsr_sampler* sampler, const float* logits, size_t n_vocab, int32_t* id);
 /* The same from a row of the context's last decode. */
 TSR_API tsr_status tsr_sampler_sample_row(tsr_sampler* sampler, tsr_context* context, int64_t row, int32_t* id);
 /* Adds tokens to the history that penalties and DRY look at: the prompt first, then each token that was chosen;
- * sampling alone does not. ids: [n]. */
+ * sampling alone does not. From the first draw on a grammar follows them, too. ids: [n]. */
 TSR_API tsr_status tsr_sampler_accept(tsr_sampler* sampler, const int32_t* ids, size_t n);
 /* Forgets accepted tokens, and begins again with random numbers (from the same seed) and mirostat. */
 TSR_API tsr_status tsr_sampler_reset(tsr_sampler* sampler);

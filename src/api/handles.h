@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct tsr_context {
 struct tsr_sampler {
   tessera::SamplerOptions options;  // with the seed in use
   tessera::DryBreakers breakers;
+  std::optional<tessera::GrammarMatcher> grammar;  // at its beginning
   tessera::Sampler sampler;
 };
 

@@ -5,6 +5,7 @@
 
 #include "api/handles.h"
 #include "api/sampler_fields.h"
+#include "runtime/sampler_grammar.h"
 #include "runtime/sampler_options.h"
 
 namespace tessera::api {
@@ -78,6 +79,8 @@ Result<SamplerOptions> sampler_options(const tsr_sampler_options* given) {
   if (known.samplers != nullptr) {
     ASSIGN_OR_RETURN(options.samplers, parse_sampler_names(known.samplers));
   }
+  options.grammar = known.grammar != nullptr ? known.grammar : "";
+  options.json_schema = known.json_schema != nullptr ? known.json_schema : "";
   return options;
 }
 
@@ -88,6 +91,18 @@ Result<DryBreakers> breakers_of(const tsr_model* model, const SamplerOptions& op
   TRY(need(model, "model (DRY needs its vocabulary)"));
   ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(*model->model));
   return DryBreakers::create(*tokenizer, options.dry_sequence_breakers);
+}
+
+// At its beginning; nothing where the options have none.
+Result<std::optional<GrammarMatcher>> grammar_of(const tsr_model* model, const SamplerOptions& options) {
+  if (options.grammar.empty() && options.json_schema.empty()) {
+    return std::optional<GrammarMatcher>();
+  }
+  TRY(need(model, "model (a grammar needs its vocabulary)"));
+  ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(*model->model));
+  ASSIGN_OR_RETURN(std::shared_ptr<GrammarMasks> masks,
+                   sampler_grammar(options, *tokenizer, model->model->token_trie()));
+  return std::optional(GrammarMatcher(std::move(masks)));
 }
 
 Status sample(tsr_sampler& sampler, std::span<const float> logits, int32_t* id) {
@@ -127,7 +142,9 @@ tsr_status tsr_sampler_create(const tsr_model* model, const tsr_sampler_options*
     TRY(need_output(sampler, "sampler"));
     ASSIGN_OR_RETURN(const SamplerOptions wanted, sampler_options(options));
     ASSIGN_OR_RETURN(DryBreakers breakers, breakers_of(model, wanted));
-    auto handle = std::make_unique<tsr_sampler>(tsr_sampler{wanted, breakers, Sampler(wanted, breakers)});
+    ASSIGN_OR_RETURN(std::optional<GrammarMatcher> grammar, grammar_of(model, wanted));
+    auto handle =
+        std::make_unique<tsr_sampler>(tsr_sampler{wanted, breakers, grammar, Sampler(wanted, breakers, grammar)});
     handle->options.seed = handle->sampler.seed();
     *sampler = handle.release();
     return {};
@@ -173,7 +190,7 @@ tsr_status tsr_sampler_accept(tsr_sampler* sampler, const int32_t* ids, size_t n
 tsr_status tsr_sampler_reset(tsr_sampler* sampler) {
   return guarded([&]() -> Status {
     TRY(need(sampler, "sampler"));
-    sampler->sampler = Sampler(sampler->options, sampler->breakers);
+    sampler->sampler = Sampler(sampler->options, sampler->breakers, sampler->grammar);
     return {};
   });
 }

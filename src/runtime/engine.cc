@@ -313,6 +313,11 @@ const Tokenizer& Model::tokenizer() const {
   return *state_->tokenizer;
 }
 
+std::shared_ptr<const TokenTrie> Model::token_trie() const {
+  std::call_once(state_->token_trie_once, [&] { state_->token_trie = std::make_shared<const TokenTrie>(tokenizer()); });
+  return state_->token_trie;
+}
+
 const std::string& Model::chat_template_source() const {
   return state_->chat_template;
 }

@@ -144,6 +144,7 @@ struct TransitionReport {
 /// kCancelled.
 using LoadProgress = std::function<bool(double fraction)>;
 
+class TokenTrie;   // grammar/token_trie.h
 class ModelState;  // runtime's own view (model_state.h)
 
 class Model {
@@ -162,6 +163,9 @@ class Model {
   [[nodiscard]] const Status& text_status() const;
   /// REQUIRES: text_status().ok(), which ModelOptions::needs_text ensures.
   [[nodiscard]] const Tokenizer& tokenizer() const;
+  /// The tokenizer's vocabulary for grammars, made at the first call (some 50 ms for 128k tokens) and kept. REQUIRES:
+  /// as tokenizer().
+  [[nodiscard]] std::shared_ptr<const TokenTrie> token_trie() const;
   /// The model file's own template; empty: it has none.
   [[nodiscard]] const std::string& chat_template_source() const;
   /// A template with this model's begin and end texts. Empty source: the file's own, or ChatML. Errors: text_status();

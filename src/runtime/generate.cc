@@ -93,6 +93,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   const Tokenizer& tokenizer = context_.model().tokenizer();
   const int64_t n_ctx = context_.options().n_ctx;
   TRY(check_prompt(prompt.size(), n_ctx));
+  ASSIGN_OR_RETURN(Sampler sampler, samplers_.make(options.sampler, options.ignore_eos));
   Generation result;
   const Clock::time_point begin = Clock::now();
   TRY(keep_common(prompt));
@@ -108,7 +109,6 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
     TRY(hooks.on_prompt());
   }
 
-  ASSIGN_OR_RETURN(Sampler sampler, samplers_.make(tokenizer, options.sampler, options.ignore_eos));
   sampler.accept(prompt);
   result.seed = sampler.seed();
   TextOutput output(tokenizer, options, hooks);
@@ -117,6 +117,10 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   result.stop = !complete ? StopReason::kCancelled : options.max_tokens == 0 ? StopReason::kLimit : StopReason::kNone;
   while (result.stop == StopReason::kNone) {
     ASSIGN_OR_RETURN(const int32_t id, choose_token(sampler, context_.logits(0), static_cast<int64_t>(held_.size())));
+    if (id == kNoToken) {
+      result.stop = StopReason::kGrammar;
+      break;
+    }
     result.tokens.push_back(id);
     if (tokenizer.is_end_of_generation(id)) {
       result.stop = StopReason::kEos;

@@ -92,13 +92,16 @@ class Session {
  public:
   /// Begins with what the sequence holds, which must not be used by others. REQUIRES: 0 <= seq < the context's
   /// n_seq_max; context outlives this.
-  explicit Session(Context& context, int32_t seq = 0) : context_(context), seq_(seq), held_(context.tokens(seq)) {}
+  explicit Session(Context& context, int32_t seq = 0)
+      : context_(context), seq_(seq), held_(context.tokens(seq)), samplers_(context.model(), true) {}
 
-  /// Generates after prompt. Result: also what a cancelled generation has brought so far.
+  /// Generates after prompt. Result: also what a cancelled generation has brought so far. With a grammar in the options
+  /// the text follows it: the model may end only where the grammar does, and where it does and nothing can follow the
+  /// generation ends with kEos or, without an end token to choose, kGrammar.
   /// Errors: kInvalidArgument (empty prompt, token outside the vocabulary); kCacheFull when the prompt leaves no
-  /// position for a token (says how many there are); kInvalidData when the model's logits are no numbers; those of
-  /// DryBreakers::create and Context::decode. After an error the sequence may hold any beginning of the prompt; the
-  /// next call sorts it out.
+  /// position for a token (says how many there are); kInvalidData when the model's logits are no numbers, or its
+  /// vocabulary lacks what the grammar asks for; those of sampler_grammar(), DryBreakers::create and Context::decode.
+  /// After an error the sequence may hold any beginning of the prompt; the next call sorts it out.
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const GenerateHooks& hooks = {});
 

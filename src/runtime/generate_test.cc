@@ -545,6 +545,74 @@ TEST(Generate, PiecesNeverSplitACharacter) {
               ::testing::StartsWith(g.text));
 }
 
+TEST(Generate, TheTextFollowsTheGrammar) {
+  const Loaded l = open("tiny-llama");
+  const std::vector<int32_t> prompt = l.model->tokenizer().encode("Hello there");
+  for (const double temperature : {0.0, 1.5}) {
+    Session session(*l.context);
+    GenerateOptions options;
+    options.sampler.temperature = static_cast<float>(temperature);
+    options.sampler.seed = 3;
+    options.sampler.grammar = "root ::= \"<\" [a-c]{3,9} \"é>\"";
+    const Generation g = must(session.generate(prompt, options));
+    EXPECT_THAT(g.text, ::testing::MatchesRegex("<[abc]+é>"));
+    EXPECT_EQ(g.stop, StopReason::kEos);
+    options.ignore_eos = true;  // nothing is left to choose
+    const Generation without_end = must(session.generate(prompt, options));
+    EXPECT_EQ(without_end.stop, StopReason::kGrammar);
+    EXPECT_EQ(without_end.text, g.text);
+    EXPECT_EQ(without_end.tokens.size() + 1, g.tokens.size());
+  }
+}
+
+TEST(Generate, AJsonSchemaGivesJson) {
+  const Loaded l = open("tiny-llama", 512);
+  Session session(*l.context);
+  GenerateOptions options;
+  options.sampler = {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 1};
+  options.sampler.json_schema =
+      R"({"properties":{"n":{"type":"integer"},"s":{"type":"string","maxLength":5}},"required":["n","s"]})";
+  for (; options.sampler.seed < 5; ++options.sampler.seed) {
+    const Generation g = must(session.generate(l.model->tokenizer().encode("x"), options));
+    const json document = json::parse(g.text, nullptr, false);
+    ASSERT_TRUE(document.is_object()) << g.text;
+    EXPECT_TRUE(document["n"].is_number_integer() && document["s"].is_string()) << g.text;
+    EXPECT_EQ(document.size(), 2U);
+  }
+}
+
+TEST(Generate, GrammarsThatCannotBeUsedAreErrorsBeforeAnythingIsRead) {
+  const Loaded l = open("tiny-llama");
+  Session session(*l.context);
+  const std::vector<int32_t> prompt = l.model->tokenizer().encode("Hello there");
+  const auto error = [&](const std::string& grammar, const std::string& schema) {
+    GenerateOptions options = greedy(5);
+    options.sampler.grammar = grammar;
+    options.sampler.json_schema = schema;
+    const auto result = session.generate(prompt, options);
+    EXPECT_TRUE(session.tokens().empty());
+    return result.ok() ? "" : result.status().message();
+  };
+  EXPECT_THAT(error("root ::= (", ""), HasSubstr("line 1, column 10"));
+  EXPECT_THAT(error("", "{\"type\":\"x\"}"), HasSubstr("'type'"));
+  EXPECT_THAT(error("root ::= \"a\"", "{}"), HasSubstr("exclude each other"));
+}
+
+TEST(Generate, AGrammarThatTheVocabularyCannotSpellIsAnError) {
+  const Loaded l = open("tiny-llama");
+  Session session(*l.context);
+  GenerateOptions options = greedy(5);
+  options.sampler.grammar = "root ::= <[3]> [x]";
+  for (int32_t id = 0; id < l.model->tokenizer().n_vocab(); ++id) {
+    if (id != 3) {
+      options.sampler.logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
+    }
+  }
+  const auto result = session.generate(std::vector<int32_t>{5, 6}, options);
+  EXPECT_EQ(result.status().code(), ErrorCode::kInvalidData);
+  EXPECT_THAT(result.status().message(), HasSubstr("grammar allows no token"));
+}
+
 TEST(EncodePrompt, OnlyTheTemplateMakesSpecialTokens) {
   const Loaded l = open("tiny-llama");
   const Tokenizer& tokenizer = l.model->tokenizer();

@@ -4,6 +4,7 @@
 // Written by Model::load and, afterwards, on the loop thread only.
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "program/build/kv_classes.h"
 #include "program/lower/lower.h"
 #include "runtime/engine.h"
+#include "runtime/grammar/token_trie.h"
 #include "runtime/loop_thread.h"
 
 namespace tessera {
@@ -37,6 +39,8 @@ class ModelState {
  public:
   std::unique_ptr<GgufFile> file;
   std::unique_ptr<Tokenizer> tokenizer;  // null: text_status says why
+  std::once_flag token_trie_once;
+  std::shared_ptr<const TokenTrie> token_trie;  // null until it is asked for
   Status text_status;
   std::string chat_template;
   SamplerOptions sampling;  // the file's recommendation

@@ -81,12 +81,13 @@ bool Sampler::uses_dry(const SamplerOptions& options) {
   return has_step(options, SamplerStep::kDry);
 }
 
-Sampler::Sampler(const SamplerOptions& options, DryBreakers breakers)
+Sampler::Sampler(const SamplerOptions& options, DryBreakers breakers, std::optional<GrammarMatcher> grammar)
     : options_(options),
       biases_(options.logit_bias),
       penalties_{options.repeat_penalty, options.frequency_penalty, options.presence_penalty},
       dry_(dry_of(options)),
       breakers_(std::move(breakers)),
+      grammar_(std::move(grammar)),
       steps_(effective_steps(options)),
       keeps_history_(uses_dry(options) || has_step(options, SamplerStep::kPenalties)),
       window_(has_step(options, SamplerStep::kPenalties) ? options.repeat_last_n : 0),
@@ -99,6 +100,9 @@ Sampler::Sampler(const SamplerOptions& options, DryBreakers breakers)
 }
 
 void Sampler::accept(std::span<const int32_t> tokens) {
+  for (size_t i = 0; grammar_ && drew_ && i < tokens.size(); ++i) {
+    grammar_->accept(tokens[i]);
+  }
   if (!keeps_history_) {
     return;
   }
@@ -108,7 +112,20 @@ void Sampler::accept(std::span<const int32_t> tokens) {
   }
 }
 
+Sampler::GrammarState Sampler::grammar_state() const {
+  if (!grammar_) {
+    return GrammarState::kNone;
+  }
+  if (too_complex_) {
+    return GrammarState::kTooComplex;
+  }
+  return grammar_->is_dead()   ? GrammarState::kBroken
+         : grammar_->may_end() ? GrammarState::kComplete
+                               : GrammarState::kIncomplete;
+}
+
 int32_t Sampler::sample(std::span<const float> logits) {
+  drew_ = true;
   const double total = run_chain(logits);
   const double target = draw() * total;
   double sum = 0;
@@ -144,6 +161,15 @@ std::span<const TokenProbability> Sampler::distribution(std::span<const float> l
 // Leaves the candidates weighed. Result: the sum of their weights.
 double Sampler::run_chain(std::span<const float> logits) {
   candidates_.reset(logits);
+  if (grammar_) {
+    const Result<const TokenMask*> mask = grammar_->mask();
+    too_complex_ = !mask.ok();
+    if (mask.ok()) {
+      candidates_.keep_allowed(**mask);
+    } else {
+      candidates_.keep_allowed({});
+    }
+  }
   biases_.apply(candidates_);
   for (const SamplerStep step : steps_) {
     run_step(step);

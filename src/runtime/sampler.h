@@ -1,5 +1,5 @@
 #pragma once
-// Chooses the next token from logits: logit bias, then a chain of steps, then one random draw.
+// Chooses the next token from logits: the grammar's mask, logit bias, then a chain of steps, then one random draw.
 //
 // The chain's order and its defaults are the reference engine's (llama.cpp): penalties, DRY, top-n-sigma, top-k,
 // typical, top-p, min-p, XTC, temperature; with mirostat only temperature and mirostat. Steps at their neutral value
@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/grammar/matcher.h"
 #include "runtime/sampler_candidates.h"
 #include "runtime/sampler_dry.h"
 #include "runtime/sampler_mirostat.h"
@@ -34,13 +35,18 @@ inline constexpr int32_t kNoToken = -1;
 class Sampler {
  public:
   /// breakers: those of options.dry_sequence_breakers in the model's vocabulary; looked at only where DRY is on.
-  explicit Sampler(const SamplerOptions& options, DryBreakers breakers = {});
+  /// grammar: at its beginning, of options.grammar or json_schema (sampler_grammar.h); without one those texts
+  /// have no effect. It is moved on as tokens are accepted.
+  explicit Sampler(const SamplerOptions& options, DryBreakers breakers = {},
+                   std::optional<GrammarMatcher> grammar = std::nullopt);
 
-  /// Adds to the history that penalties and DRY look at: the prompt first, then every token that was chosen.
+  /// Adds to the history that penalties and DRY look at: the prompt first, then every token that was chosen. From the
+  /// first sample() on the grammar follows these tokens, too; what came before was the prompt.
   void accept(std::span<const int32_t> tokens);
 
   /// Draws a token; does not accept() it. logits: [n_vocab] f32. NaN and -inf are never chosen; +inf counts as the
-  /// largest float. Result: an id, or kNoToken when nothing can be chosen (a damaged model, or every token banned).
+  /// largest float. Result: an id, or kNoToken when nothing can be chosen: a damaged model, every token banned, or
+  /// none that the grammar allows (see grammar_state()).
   /// Cost: one pass over the logits while top_k is small.
   int32_t sample(std::span<const float> logits);
 
@@ -48,6 +54,16 @@ class Sampler {
   /// first if top_k or top_p limit them and neither typical_p nor XTC comes after). Draws and learns nothing. Valid
   /// until the next call.
   std::span<const TokenProbability> distribution(std::span<const float> logits);
+
+  enum class GrammarState : uint8_t {
+    kNone,        // no grammar
+    kIncomplete,  // the text is the beginning of one that fits
+    kComplete,    // the text fits as it is
+    kBroken,      // a token was accepted that does not fit
+    kTooComplex,  // a limit of the grammar was met (GrammarMatcher::mask)
+  };
+  /// How the tokens accepted so far stand to the grammar.
+  [[nodiscard]] GrammarState grammar_state() const;
 
   /// The seed in use; never kRandomSeed.
   [[nodiscard]] uint64_t seed() const { return seed_; }
@@ -65,6 +81,9 @@ class Sampler {
   DryPenalty dry_;
   DryBreakers breakers_;
   std::optional<Mirostat> mirostat_;
+  std::optional<GrammarMatcher> grammar_;
+  bool too_complex_ = false;        // a limit of the grammar was met
+  bool drew_ = false;               // sample() was called
   std::vector<SamplerStep> steps_;  // those that do something
   bool keeps_history_ = false;
   std::vector<int32_t> history_;

@@ -1,5 +1,6 @@
 #include "runtime/sampler_candidates.h"
 
+#include <bit>
 #include <cmath>
 
 #include "runtime/sampler_math.h"
@@ -66,6 +67,43 @@ void Candidates::reset(std::span<const float> logits) {
   is_list_ = false;
   temperature_ = 1;
   changed();
+}
+
+void Candidates::keep_allowed(const TokenMask& mask) {
+  const size_t n = std::min(logits_.size(), mask.bits.size() * 64);
+  if (static_cast<size_t>(mask.n_allowed) * 16 < n) {  // few: only those are looked at
+    for (size_t w = 0; w < mask.bits.size(); ++w) {
+      for (uint64_t left = mask.bits[w]; left != 0; left &= left - 1) {
+        const size_t id = w * 64 + static_cast<size_t>(std::countr_zero(left));
+        if (id < n && logits_[id] > -kInfinity) {
+          list_.push_back(candidate(id, logits_[id]));
+        }
+      }
+    }
+    is_list_ = true;
+    return;
+  }
+  edited_.resize(logits_.size());
+  // Word by word, in the way that touches the fewest single logits.
+  for (size_t begin = 0; begin < edited_.size(); begin += 64) {
+    const size_t size = std::min<size_t>(64, edited_.size() - begin);
+    const uint64_t all = size < 64 ? (uint64_t{1} << size) - 1 : ~uint64_t{0};
+    uint64_t bits = begin < n ? mask.bits[begin / 64] & all : 0;
+    const float* from = logits_.data() + begin;
+    float* to = edited_.data() + begin;
+    if (static_cast<size_t>(std::popcount(bits)) * 2 < size) {
+      std::fill_n(to, size, -kInfinity);
+      for (; bits != 0; bits &= bits - 1) {
+        to[std::countr_zero(bits)] = from[std::countr_zero(bits)];
+      }
+    } else {
+      std::copy_n(from, size, to);
+      for (bits = ~bits & all; bits != 0; bits &= bits - 1) {
+        to[std::countr_zero(bits)] = -kInfinity;
+      }
+    }
+  }
+  logits_ = edited_;
 }
 
 void Candidates::keep_best(size_t k) {

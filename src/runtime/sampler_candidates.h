@@ -13,6 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/grammar/token_mask.h"
+
 namespace tessera {
 
 struct TokenProbability {
@@ -49,6 +51,10 @@ class Candidates {
  public:
   /// All tokens. logits: [n_vocab] f32, which must stay valid until the list is made or the next reset.
   void reset(std::span<const float> logits);
+
+  /// Drops all tokens that the mask does not allow. REQUIRES: after reset(), before anything else. Logits beyond the
+  /// mask's vocabulary are dropped.
+  void keep_allowed(const TokenMask& mask);
 
   /// Replaces the logit of every candidate among ids by change(old, its index in ids). A result of -inf drops the
   /// candidate, NaN changes nothing. REQUIRES: ids ascend; ids outside the vocabulary are passed over.

@@ -53,6 +53,8 @@ struct SamplerOptions {
   float mirostat_tau = 5;                                                   // surprise aimed at, in bits
   float mirostat_eta = 0.1F;                                                // how fast the limit follows
   std::vector<LogitBias> logit_bias = {};
+  std::string grammar = {};      // GBNF (grammar/gbnf.h) that the text must follow; empty: any text
+  std::string json_schema = {};  // the same as a JSON schema (grammar/json_schema.h); at most one of both
   std::vector<SamplerStep> samplers = default_chain();
   uint64_t seed = kRandomSeed;
 

@@ -35,6 +35,66 @@ std::vector<int32_t> kept(const SamplerOptions& options, const std::vector<float
   return ids_of(Sampler(options).distribution(logits));
 }
 
+// Over tokens "0", "1" and so on; 99 ends.
+GrammarMatcher matcher_of(std::string_view gbnf, int32_t n_vocab) {
+  auto grammar = Grammar::parse(gbnf);
+  CHECK(grammar.ok());
+  std::vector<std::string> pieces;
+  for (int32_t id = 0; id < n_vocab; ++id) {
+    pieces.push_back(id == 99 ? "" : std::to_string(id) + ";");
+  }
+  const std::vector<int32_t> end_ids = {99};
+  return GrammarMatcher(std::make_shared<GrammarMasks>(*grammar, std::make_shared<const TokenTrie>(pieces, end_ids)));
+}
+
+TEST(Sampler, AGrammarLimitsWhatIsChosen) {
+  std::vector<float> logits(100);
+  std::iota(logits.begin(), logits.end(), 0.0F);
+  logits[5] = kNan;
+  SamplerOptions greedy = plain();
+  greedy.temperature = 0;
+  // Few allowed tokens and many: two ways to apply a mask.
+  for (const auto& [gbnf, best] :
+       {std::pair("root ::= [357] \";\" [0-8] \"1;\"", 7), std::pair("root ::= [0-8] [0-9]? \";\" [0-8] \"1;\"", 89)}) {
+    Sampler sampler(greedy, {}, matcher_of(gbnf, 100));
+    const std::vector<int32_t> prompt = {1, 2, 99};
+    sampler.accept(prompt);  // no part of the text
+    EXPECT_EQ(sampler.grammar_state(), Sampler::GrammarState::kIncomplete);
+    EXPECT_EQ(sampler.sample(logits), best);
+    const auto again = sampler.distribution(logits);
+    EXPECT_EQ(ids_of(again), std::vector<int32_t>{best});
+    sampler.accept({&best, 1});
+    EXPECT_EQ(sampler.sample(logits), 81);
+    const int32_t next = 81;
+    sampler.accept({&next, 1});
+    EXPECT_EQ(sampler.grammar_state(), Sampler::GrammarState::kComplete);
+    EXPECT_EQ(sampler.sample(logits), 99);
+    sampler.accept({&next, 1});
+    EXPECT_EQ(sampler.grammar_state(), Sampler::GrammarState::kBroken);
+    EXPECT_EQ(sampler.sample(logits), kNoToken);
+  }
+}
+
+TEST(Sampler, AMaskComesBeforeBiasesAndTheChain) {
+  std::vector<float> logits(100);
+  std::iota(logits.begin(), logits.end(), 0.0F);
+  SamplerOptions options = plain();
+  options.top_k = 2;
+  options.logit_bias = {{3, -kInf}, {1, 50}, {50, 1000}};
+  Sampler sampler(options, {}, matcher_of("root ::= [0-4] \";\"", 100));
+  EXPECT_THAT(ids_of(sampler.distribution(logits)), ElementsAre(1, 4));
+}
+
+TEST(Sampler, WithoutAGrammarThereIsNoState) {
+  EXPECT_EQ(Sampler(plain()).grammar_state(), Sampler::GrammarState::kNone);
+}
+
+TEST(Sampler, LogitsBeyondTheVocabularyAreDropped) {
+  const std::vector<float> logits(200, 1.0F);
+  Sampler sampler(plain(), {}, matcher_of("root ::= .*", 100));
+  EXPECT_EQ(sampler.distribution(logits).size(), 100U);
+}
+
 TEST(Sampler, GreedyTakesTheLargestAndTheLowestIdAmongEquals) {
   EXPECT_EQ(argmax(std::vector<float>{1, 3, 2, 3}), 1);
   EXPECT_EQ(argmax(std::vector<float>{kNan, -5, kNan, -5}), 1);

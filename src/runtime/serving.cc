@@ -65,6 +65,7 @@ class Serving::Impl {
         options_(options),
         log_(std::move(log)),
         tokenizer_(context_->model().tokenizer()),
+        samplers_(context_->model(), false),
         scheduler_(context_->memory(), scheduler_options(*context_, options)) {
     for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
       scheduler_.set_held(s, context_->tokens(s), 0);
@@ -275,7 +276,7 @@ class Serving::Impl {
 
   Result<Sampler> make_sampler(const ServingRequest& request) {
     const std::lock_guard lock(sampler_mutex_);
-    return samplers_.make(tokenizer_, request.sampling, request.ignore_eos);
+    return samplers_.make(request.sampling, request.ignore_eos);
   }
 
   // The serving thread.
@@ -541,7 +542,7 @@ class Serving::Impl {
   const Clock::time_point started_ = Clock::now();
 
   std::mutex sampler_mutex_;
-  SamplerMaker samplers_;  // guarded by sampler_mutex_
+  SamplerMaker samplers_;  // guarded by sampler_mutex_; each request's grammar is its own
 
   std::mutex slot_mutex_;  // one save, restore or erase at a time
 

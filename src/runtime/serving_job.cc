@@ -57,6 +57,10 @@ bool ServingJob::choose(std::span<const float> logits, int64_t n_tokens) {
   if (!end_.status.ok()) {
     return false;
   }
+  if (token_ == kNoToken) {
+    end_.stop = StopReason::kGrammar;
+    return false;
+  }
   const Clock::time_point now = Clock::now();
   if (timings.predicted_n++ == 0) {
     first_token_ = now;
@@ -82,7 +86,7 @@ bool ServingJob::choose(std::span<const float> logits, int64_t n_tokens) {
   return end_.stop == StopReason::kNone;
 }
 
-// Draws token_ and adds it to those that are not handed on yet.
+// Draws token_ and adds it to those that are not handed on yet; kNoToken: nothing can follow.
 Status ServingJob::pick(std::span<const float> logits, int64_t n_tokens) {
   std::span<const float> allowed = logits;
   if (request_->constraint != nullptr) {
@@ -97,6 +101,9 @@ Status ServingJob::pick(std::span<const float> logits, int64_t n_tokens) {
     drawn_from.assign(distribution.begin(), distribution.end());
   }
   ASSIGN_OR_RETURN(token_, choose_token(sampler_, allowed, n_tokens));
+  if (token_ == kNoToken) {
+    return {};
+  }
   if (request_->constraint != nullptr) {
     TRY(request_->constraint->accept(token_));
   }

@@ -15,6 +15,7 @@ std::string_view stop_reason_name(StopReason reason) {
     case StopReason::kWord: return "word";
     case StopReason::kCancelled: return "cancelled";
     case StopReason::kContextFull: return "context_full";
+    case StopReason::kGrammar: return "grammar";
   }
   CHECK(false);
 }

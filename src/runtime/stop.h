@@ -16,9 +16,10 @@ enum class StopReason : uint8_t {
   kWord,         // a stop word appeared in the text
   kCancelled,    // the user or client stopped it
   kContextFull,  // no position is left in the context
+  kGrammar,      // the text is complete and the grammar allows nothing after it
 };
 
-/// Stable lower_snake_case name for JSON: none, eos, limit, word, cancelled, context_full.
+/// Stable lower_snake_case name for JSON: none, eos, limit, word, cancelled, context_full, grammar.
 std::string_view stop_reason_name(StopReason reason);
 
 /// Finds the first of several words in text that arrives in pieces, and holds back what may yet become one.

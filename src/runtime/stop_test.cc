@@ -13,6 +13,7 @@ TEST(StopReason, NamesAreWhatClientsRead) {
   EXPECT_EQ(stop_reason_name(StopReason::kWord), "word");
   EXPECT_EQ(stop_reason_name(StopReason::kCancelled), "cancelled");
   EXPECT_EQ(stop_reason_name(StopReason::kContextFull), "context_full");
+  EXPECT_EQ(stop_reason_name(StopReason::kGrammar), "grammar");
 }
 
 TEST(StopWords, WithoutWordsAllPasses) {

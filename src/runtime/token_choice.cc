@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/sampler_grammar.h"
+
 namespace tessera {
 namespace {
 
@@ -15,8 +17,9 @@ float log_of(double probability) {
 
 }  // namespace
 
-Result<Sampler> SamplerMaker::make(const Tokenizer& tokenizer, SamplerOptions options, bool ignore_eos) {
+Result<Sampler> SamplerMaker::make(SamplerOptions options, bool ignore_eos) {
   constexpr float kBanned = -std::numeric_limits<float>::infinity();
+  const Tokenizer& tokenizer = model_.tokenizer();
   for (const int64_t id : tokenizer.suppress_tokens()) {
     options.logit_bias.push_back({static_cast<int32_t>(id), kBanned});
   }
@@ -25,26 +28,59 @@ Result<Sampler> SamplerMaker::make(const Tokenizer& tokenizer, SamplerOptions op
       options.logit_bias.push_back({id, kBanned});
     }
   }
+  ASSIGN_OR_RETURN(std::optional<GrammarMatcher> grammar, make_grammar(options));
   if (!Sampler::uses_dry(options)) {
-    return Sampler(options);
+    return Sampler(options, {}, std::move(grammar));
   }
   if (breaker_texts_ != options.dry_sequence_breakers) {
     ASSIGN_OR_RETURN(breakers_, DryBreakers::create(tokenizer, options.dry_sequence_breakers));
     breaker_texts_ = options.dry_sequence_breakers;
   }
-  return Sampler(options, breakers_);
+  return Sampler(options, breakers_, std::move(grammar));
+}
+
+// Of the options' grammar, if they have one.
+Result<std::optional<GrammarMatcher>> SamplerMaker::make_grammar(const SamplerOptions& options) {
+  const std::string text = options.grammar + '\0' + options.json_schema;
+  if (text.size() == 1) {
+    return std::optional<GrammarMatcher>();
+  }
+  if (!shares_grammars_ || grammar_ == nullptr || grammar_text_ != text) {
+    ASSIGN_OR_RETURN(grammar_, sampler_grammar(options, model_.tokenizer(), model_.token_trie()));
+    grammar_text_ = text;
+  }
+  std::optional<GrammarMatcher> matcher(grammar_);
+  if (!shares_grammars_) {
+    grammar_ = nullptr;
+  }
+  return matcher;
 }
 
 Result<int32_t> choose_token(Sampler& sampler, std::span<const float> logits, int64_t n_tokens) {
   const int32_t id = sampler.sample(logits);
-  if (id == kNoToken) {
-    return Status(ErrorCode::kInvalidData,
-                  fmt::format("nothing to choose after {} tokens: every logit is banned or no number; if --logit-bias "
-                              "bans no more than it should, the model file is damaged",
-                              n_tokens));
+  if (id != kNoToken) {
+    sampler.accept({&id, 1});
+    return id;
   }
-  sampler.accept({&id, 1});
-  return id;
+  switch (sampler.grammar_state()) {
+    case Sampler::GrammarState::kComplete: return kNoToken;
+    case Sampler::GrammarState::kTooComplex:
+      return Status(ErrorCode::kUnsupported,
+                    fmt::format("after {} tokens the grammar has too many readings of the text, or is nested too "
+                                "deeply; where a text fits it in several ways, leave one",
+                                n_tokens));
+    case Sampler::GrammarState::kIncomplete:
+    case Sampler::GrammarState::kBroken:
+      return Status(ErrorCode::kInvalidData,
+                    fmt::format("nothing to choose after {} tokens: the grammar allows no token of the model here, or "
+                                "--logit-bias bans those; does the grammar ask for text that the vocabulary lacks?",
+                                n_tokens));
+    case Sampler::GrammarState::kNone: break;
+  }
+  return Status(ErrorCode::kInvalidData,
+                fmt::format("nothing to choose after {} tokens: every logit is banned or no number; if --logit-bias "
+                            "bans no more than it should, the model file is damaged",
+                            n_tokens));
 }
 
 TokenProbs logit_probs(std::span<const float> logits, int32_t chosen, int32_t n_top) {

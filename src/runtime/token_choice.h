@@ -3,33 +3,48 @@
 // tokens that must not be chosen, one choice, its text, its probability.
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "runtime/engine.h"
+#include "runtime/grammar/matcher.h"
 #include "runtime/sampler.h"
 #include "runtime/stop.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
 
-/// Makes samplers for one vocabulary and keeps the sequence breakers of the last one: they cost a look at every token.
-/// One thread at a time.
+/// Makes samplers for one model and keeps what the last one was made with: its sequence breakers, which cost a look at
+/// every token, and its grammar with the masks found so far. One thread at a time.
 class SamplerMaker {
  public:
+  /// The model must outlive this. shares_grammars: samplers of one grammar share its masks, and are then used by one
+  /// thread at a time.
+  SamplerMaker(const Model& model, bool shares_grammars) : model_(model), shares_grammars_(shares_grammars) {}
+
   /// A sampler that chooses none of the tokens that the model's file bans, nor, with ignore_eos, one that ends a
-  /// generation. Errors: those of DryBreakers::create.
-  Result<Sampler> make(const Tokenizer& tokenizer, SamplerOptions options, bool ignore_eos);
+  /// generation. Errors: those of DryBreakers::create and sampler_grammar(). REQUIRES: the model has a vocabulary.
+  Result<Sampler> make(SamplerOptions options, bool ignore_eos);
 
  private:
+  Result<std::optional<GrammarMatcher>> make_grammar(const SamplerOptions& options);
+
+  const Model& model_;
+  const bool shares_grammars_;
   std::vector<std::string> breaker_texts_;  // of breakers_
   DryBreakers breakers_;
+  std::string grammar_text_;  // of grammar_
+  std::shared_ptr<GrammarMasks> grammar_;
 };
 
-/// Draws a token and accept()s it. n_tokens: how many came before, for the message. Errors: kInvalidData when there is
-/// nothing to choose.
+/// Draws a token and accept()s it; kNoToken: the grammar's text is complete, and nothing can follow. n_tokens: how many
+/// came before, for the message. Errors: kInvalidData when there is nothing to choose; kUnsupported when the grammar is
+/// too ambiguous.
 Result<int32_t> choose_token(Sampler& sampler, std::span<const float> logits, int64_t n_tokens);
 
 /// Turns tokens into text and cuts it at stop words.

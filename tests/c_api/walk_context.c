@@ -295,6 +295,51 @@ void walk_sampler(tsr_context* context) {
 }
 
 /* Settings that look back, that ban, that need the vocabulary. */
+/* Draws under a grammar until it is complete, twice. */
+static void walk_grammar(const tsr_model* model, const tsr_sampler_options* plain) {
+  tsr_sampler_options options = *plain;
+  tsr_vocab_info info;
+  tsr_sampler* sampler = NULL;
+  float* logits;
+  EXPECT_OK(tsr_vocab_get_info(model, &info, sizeof info));
+  logits = calloc((size_t)info.n_tokens, sizeof *logits);
+  EXPECT(logits != NULL);
+  options.grammar = "root ::= \"ab\"";
+  options.logit_bias = NULL;
+  options.n_logit_bias = 0;
+  EXPECT_OK(tsr_sampler_create(model, &options, &sampler));
+  for (int round = 0; round < 2 && logits != NULL; ++round) {
+    const int32_t prompt = 5;
+    char text[8] = "";
+    size_t n_text = 0;
+    tsr_token_info token;
+    const char* bytes;
+    size_t n_bytes;
+    EXPECT_OK(tsr_sampler_accept(sampler, &prompt, 1)); /* before the first draw: no part of the text */
+    for (int i = 0; i < 3; ++i) {
+      int32_t id = TSR_NO_TOKEN;
+      const tsr_status status = tsr_sampler_sample(sampler, logits, (size_t)info.n_tokens, &id);
+      if (id == TSR_NO_TOKEN) {
+        EXPECT(status == TSR_INVALID_DATA && n_text == 2);
+        break;
+      }
+      EXPECT_OK(tsr_sampler_accept(sampler, &id, 1));
+      EXPECT_OK(tsr_token_get_info(model, id, &token, sizeof token));
+      if (token.is_end) {
+        break;
+      }
+      EXPECT_OK(tsr_token_piece(model, id, &bytes, &n_bytes));
+      EXPECT(n_text + n_bytes <= 2);
+      memcpy(text + n_text, bytes, n_text + n_bytes <= 2 ? n_bytes : 0);
+      n_text += n_bytes;
+    }
+    EXPECT(n_text == 2 && memcmp(text, "ab", 2) == 0);
+    EXPECT_OK(tsr_sampler_reset(sampler));
+  }
+  free(logits);
+  tsr_sampler_free(sampler);
+}
+
 void walk_sampler_options(const tsr_model* model) {
   static const float logits[] = {0, 3, 2.9f, 1};
   static const char* const breakers[] = {"\n", NULL};
@@ -335,6 +380,17 @@ void walk_sampler_options(const tsr_model* model) {
   EXPECT_BAD(tsr_sampler_create(the_model, &bad, &sampler)); \
   EXPECT(sampler == NULL)
   EXPECT_SAMPLER(NULL, top_k, 1); /* DRY without a vocabulary */
+  EXPECT_SAMPLER(model, grammar, "root ::= (");
+  EXPECT_SAMPLER(model, json_schema, "{\"type\": 7}");
+  options.dry_multiplier = 0;
+  EXPECT_SAMPLER(NULL, grammar, "root ::= \"a\""); /* without a vocabulary */
+  options.grammar = "root ::= \"a\"";
+  EXPECT_SAMPLER(model, json_schema, "{}"); /* both */
+  options.grammar = NULL;
+  bad = options;
+  bad.json_schema = "{\"not\": {}}";
+  EXPECT_STATUS(TSR_UNSUPPORTED, tsr_sampler_create(model, &bad, &sampler));
+  walk_grammar(model, &options);
   EXPECT_SAMPLER(model, n_dry_sequence_breakers, 2);
   EXPECT_SAMPLER(model, logit_bias, &wrong);
   EXPECT_SAMPLER(model, logit_bias, NULL);
