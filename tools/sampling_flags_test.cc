@@ -109,7 +109,7 @@ TEST(SamplingFlags, EveryNumberArrives) {
                               "9"});
   ASSERT_TRUE(options.ok()) << options.status().message();
   json found = json::parse(sampler_options_json(*options));
-  for (const char* other : {"samplers", "dry_sequence_breakers", "logit_bias"}) {
+  for (const char* other : {"samplers", "dry_sequence_breakers", "logit_bias", "grammar", "json_schema"}) {
     found.erase(other);
   }
   EXPECT_EQ(found, json::parse(R"({"temperature": 0.5, "dynatemp_range": 0.25, "dynatemp_exponent": 2, "top_k": 7,

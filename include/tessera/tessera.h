@@ -552,8 +552,8 @@ typedef struct tsr_sampler_options {
   size_t n_dry_sequence_breakers;
   const tsr_logit_bias* logit_bias; /* [n_logit_bias] */
   size_t n_logit_bias;
-  const char* samplers; /* the chain's steps, as "top_k;temperature"; NULL: penalties, dry, top_n_sigma, top_k,
-                           typical_p, top_p, min_p, xtc, temperature */
+  const char* samplers;    /* the chain's steps, as "top_k;temperature"; NULL: penalties, dry, top_n_sigma, top_k,
+                              typical_p, top_p, min_p, xtc, temperature */
   const char* grammar;     /* NULL: any text; GBNF that the text must follow: only tokens that fit are drawn, and those
                               that end the generation where the text may end. It begins with the first token drawn */
   const char* json_schema; /* the same as a JSON schema; at most one of both */
@@ -565,10 +565,10 @@ TSR_API tsr_status tsr_sampler_options_init(tsr_sampler_options* options, size_t
 TSR_API tsr_status tsr_model_sampler_options_init(const tsr_model* model, tsr_sampler_options* options,
                                                   size_t struct_size);
 
-/* model: whose tokens spell the sequence breakers of DRY and the grammar; may be NULL where there is neither. options: NULL: the defaults.
- * Tokens that a model must never choose (tsr_vocab_info.suppress_ids) are banned by logit_bias, if at all.
- * Errors: TSR_INVALID_ARGUMENT (names the setting and its range, or the grammar's line and column, or the schema's place);
- * TSR_UNSUPPORTED (a keyword of the schema that cannot be enforced). */
+/* model: whose tokens spell the sequence breakers of DRY and the grammar; may be NULL where there is neither. options:
+ * NULL: the defaults. Tokens that a model must never choose (tsr_vocab_info.suppress_ids) are banned by logit_bias, if
+ * at all. Errors: TSR_INVALID_ARGUMENT (names the setting and its range, or the grammar's line and column, or the
+ * schema's place); TSR_UNSUPPORTED (a keyword of the schema that cannot be enforced). */
 TSR_API tsr_status tsr_sampler_create(const tsr_model* model, const tsr_sampler_options* options,
                                       tsr_sampler** sampler);
 TSR_API void tsr_sampler_free(tsr_sampler* sampler);

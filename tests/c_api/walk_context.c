@@ -1,5 +1,6 @@
 /* Walks contexts, sequences and samplers (walk.c). */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "walk.h"
