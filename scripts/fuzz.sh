@@ -2,7 +2,8 @@
 # Builds the fuzz targets (preset fuzz: clang, libFuzzer, address and undefined-behaviour sanitizers) and runs each for
 # its share of the time; ends with a line `N passed, N failed`, exit status 1 when one failed.
 #
-#   fuzz.sh [SECONDS] [NAME...]    SECONDS in all, default 60; NAMEs: gguf tokenizer template sampler state grammar schema, default all
+#   fuzz.sh [SECONDS] [NAME...]    SECONDS in all, default 60; NAMEs: gguf tokenizer template sampler state grammar
+#                                   schema request, default all
 #
 # Seeds lie in fuzz/corpus; what a run finds new joins them in build/fuzz/corpus, inputs that failed and the logs lie in
 # build/fuzz/findings. To see a failure again: build/fuzz/NAME_fuzz FILE.
@@ -18,7 +19,7 @@ case ${1:-} in
 esac
 [[ $seconds =~ ^[0-9]+$ ]] || die "SECONDS is $seconds; it is a whole number"
 targets=("$@")
-[ $# -gt 0 ] || targets=(gguf tokenizer template sampler state grammar schema)
+[ $# -gt 0 ] || targets=(gguf tokenizer template sampler state grammar schema request)
 command -v clang++-19 >/dev/null || die "clang-19 is missing; run scripts/install_deps.sh --fuzz"
 
 cmake --preset fuzz >/dev/null

@@ -102,6 +102,7 @@ check "sizes: no file over 1,000 lines" "$python" scripts/size_table.py
 check "counting: crashes and leaks count as failures" "$python" scripts/count_tests.py --self-test
 
 need "models" scripts/fetch_models.sh || true   # tests that need one say so when it is missing
+need "clients of the server" scripts/install_clients.sh || true   # the same
 
 flags_page_is_current() { diff -u docs/flags.md <(build/release/tessera help --markdown); }
 
@@ -109,6 +110,7 @@ for preset in "${presets[@]}"; do
     need "$preset: build" build "$preset" || continue
     run_ctest "$preset"
     unittest "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
+    unittest "$preset: the server from outside" "$python" tests/server_test.py "build/$preset/tessera"
     if [ "$preset" = release ]; then
         check "chat templates: 1,000 random ones, as Jinja2 has them" "$python" scripts/template_diff.py \
             random 1000 --seed 1 --test build/release/tokenizer_test

@@ -9,6 +9,7 @@ namespace tessera {
 
 Status cmd_run(const ParsedFlags& flags);
 Status cmd_chat(const ParsedFlags& flags);
+Status cmd_serve(const ParsedFlags& flags);
 Status cmd_tokenize(const ParsedFlags& flags);
 Status cmd_template(const ParsedFlags& flags);
 Status cmd_logits(const ParsedFlags& flags);

@@ -64,13 +64,14 @@ void set_cpus(const ParsedFlags& flags, ModelOptions& options) {
   options.numa = flags.get_string("numa");
 }
 
-Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log) {
+Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log,
+                                          const std::atomic<bool>* cancelled) {
   std::shared_ptr<Model> model;
   {
     ProgressBar bar("loading");
     ASSIGN_OR_RETURN(model, Model::load(options, log, [&](double fraction) {
                        bar.show(fraction);
-                       return true;
+                       return cancelled == nullptr || !*cancelled;
                      }));
   }
   const ModelSummary& summary = model->summary();

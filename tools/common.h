@@ -1,6 +1,7 @@
 #pragma once
 // What several commands share: options from flags, loading with progress, reading inputs and writing results.
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +26,9 @@ ModelOptions model_options(const ParsedFlags& flags);
 void set_cpus(const ParsedFlags& flags, ModelOptions& options);
 
 /// Loads a model; meanwhile a progress bar on standard error if that is a terminal, and one line there when it is done.
-Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log);
+/// Once *cancelled (may be null) is true, it ends with kCancelled.
+Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log& log,
+                                          const std::atomic<bool>* cancelled = nullptr);
 
 /// Opens the --model of a command that needs its tokenizer and template only.
 Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags);

@@ -16,17 +16,20 @@ inline constexpr std::string_view kSampling = "Sampling";
 inline constexpr std::string_view kPlacement = "Devices and placement";
 inline constexpr std::string_view kMemory = "Batches and memory";
 inline constexpr std::string_view kTests = "What is timed";
+inline constexpr std::string_view kServer = "Server";
 inline constexpr std::string_view kOutput = "Output";
 inline constexpr std::string_view kHabit = "Accepted for habit's sake";
 
 // Commands.
 inline constexpr std::string_view kEngine =
-    "run chat logits perplexity batched-bench bench-switch";  // with one setting each
+    "run chat serve logits perplexity batched-bench bench-switch";  // with one setting each
 inline constexpr std::string_view kAllEngine =
-    "run chat logits perplexity batched-bench bench-switch bench";  // and with lists of them
-inline constexpr std::string_view kGenerate = "run chat";           // that sample
+    "run chat serve logits perplexity batched-bench bench-switch bench";  // and with lists of them
+inline constexpr std::string_view kGenerate = "run chat serve";           // that sample
+inline constexpr std::string_view kTerminal = "run chat";                 // that answer in the terminal
 
 std::span<const FlagRow> sampling_rows();
+std::span<const FlagRow> server_rows();
 std::span<const FlagRow> bench_rows();
 std::span<const FlagRow> switch_rows();
 std::span<const FlagRow> habit_rows();

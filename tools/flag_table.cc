@@ -15,6 +15,9 @@ constexpr CommandRow kCommands[] = {
     {.name = "chat",
      .summary = "talk with a model in the terminal",
      .example = "tessera chat -m model.gguf --device cpu:0,cpu:1 -sm tensor"},
+    {.name = "serve",
+     .summary = "answer requests over HTTP, as OpenAI's, Anthropic's and llama.cpp's clients send them",
+     .example = "tessera serve -m model.gguf --port 8080 -np 4 -c 16384"},
     {.name = "tokenize",
      .summary = "turn text into token ids, or ids into text",
      .positional = "[TEXT]",
@@ -58,14 +61,14 @@ constexpr FlagRow kInputRows[] = {
      .required = true,
      .placeholder = "FILE",
      .group = kModel,
-     .commands = "run chat tokenize template logits perplexity inspect",
+     .commands = "run chat serve tokenize template logits perplexity inspect",
      .help = "GGUF file; of a split file the first part",
      .json_name = "model"},
     {.name = "chat-template-file",
      .placeholder = "FILE",
      .default_note = "the model's own",
      .group = kModel,
-     .commands = "run chat template",
+     .commands = "run chat serve template",
      .help = "Jinja chat template to use"},
 
     // ---- input
@@ -113,7 +116,7 @@ constexpr FlagRow kInputRows[] = {
      .shorts = "-sys --system",
      .placeholder = "TEXT",
      .group = kInput,
-     .commands = kGenerate,
+     .commands = kTerminal,
      .help = "System message put before the conversation"},
     {.name = "conversation",
      .shorts = "-cnv",
@@ -326,7 +329,7 @@ constexpr FlagRow kEngineRows[] = {
      .default_text = "4096",
      .max = 1e9,
      .group = kMemory,
-     .commands = kGenerate,
+     .commands = kTerminal,
      .help = "Tokens that the KV cache holds; 0: the model's context length",
      .json_name = "n_ctx"},
     {.name = "ctx-size",
@@ -483,7 +486,7 @@ constexpr FlagRow kEngineRows[] = {
      .shorts = "-v",
      .kind = FlagKind::kBool,
      .group = kOutput,
-     .commands = "run chat tokenize template logits perplexity inspect bench batched-bench bench-switch",
+     .commands = "run chat serve tokenize template logits perplexity inspect bench batched-bench bench-switch",
      .help = "Say more about what happens, on standard error"},
 };
 
@@ -498,7 +501,7 @@ std::vector<FlagRow> joined(const Rows&... rows) {
 
 const FlagTable& tessera_flags() {
   static const std::vector<FlagRow> kRows =
-      joined(kInputRows, sampling_rows(), kEngineRows, switch_rows(), bench_rows(), habit_rows());
+      joined(kInputRows, sampling_rows(), kEngineRows, switch_rows(), server_rows(), bench_rows(), habit_rows());
   static const FlagTable kTable{.program = "tessera",
                                 .summary = "GGUF language models, whole or split over devices, with the same bits",
                                 .commands = kCommands,

@@ -1,0 +1,74 @@
+// libFuzzer target: a request's body, read as every type of field and, as what a model wrote, in pieces as every chat
+// format. Aborts when text that is told apart is more than was written, or depends on the pieces.
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "server/chat_format.h"
+#include "server/request_fields.h"
+
+namespace {
+
+void read_fields(const tessera::Json& object) {
+  const tessera::Fields fields(object);
+  for (const auto& [name, value] : object.items()) {
+    bool flag = false;
+    std::string text;
+    int64_t number = 0;
+    double real = 0;
+    std::vector<std::string> texts;
+    (void)fields.read(name, flag).ok();
+    (void)fields.read(name, text).ok();
+    if (fields.read(name, number, -5, 1'000'000).ok()) {
+      CHECK(number >= -5 && number <= 1'000'000);
+    }
+    if (fields.read(name, real, -1.5, 1e10).ok()) {
+      CHECK(real >= -1.5 && real <= 1e10);
+    }
+    (void)fields.read(name, texts).ok();
+    if (value.is_object()) {
+      read_fields(value);
+    }
+  }
+}
+
+// All that a parser makes of a text, in pieces of `step` bytes.
+std::string parsed(const char* source, std::string_view text, size_t step) {
+  tessera::ChatParser parser(tessera::detect_chat_format(source), true, "");
+  std::string all;
+  tessera::ChatPiece::Kind last = tessera::ChatPiece::Kind::kToolCall;
+  const auto add = [&](const std::vector<tessera::ChatPiece>& pieces) {
+    for (const auto& piece : pieces) {
+      if (piece.kind != last || piece.kind == tessera::ChatPiece::Kind::kToolCall) {
+        all += std::to_string(static_cast<int>(piece.kind)) + piece.name + ":";
+      }
+      last = piece.kind;
+      all += piece.text;
+    }
+  };
+  for (size_t i = 0; i < text.size(); i += step) {
+    add(parser.push(text.substr(i, step)));
+  }
+  add(parser.finish());
+  return all;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr std::array<const char*, 5> kSources = {"", "<tool_call><think></think>", "[TOOL_CALLS]", "<|python_tag|>",
+                                                   "<|channel|><|message|>"};
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  if (const auto body = tessera::parse_json_object(input); body.ok()) {
+    read_fields(*body);
+    CHECK(!tessera::dump_json(*body).empty());
+  }
+  for (const char* source : kSources) {
+    CHECK(parsed(source, input, 3) == parsed(source, input, size + 1));
+  }
+  return 0;
+}

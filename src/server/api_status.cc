@@ -1,0 +1,211 @@
+// What the server says of itself: /health, /v1/models, /props, /slots with their files, /metrics.
+
+#include <charconv>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+#include <sstream>
+
+#include "server/server.h"
+#include "server/settings_json.h"
+
+namespace tessera {
+namespace {
+
+Json slot_json(const SlotView& view, int64_t n_ctx) {
+  Json json = {{"id", view.slot},
+               {"n_ctx", n_ctx},
+               {"speculative", false},
+               {"is_processing", view.request >= 0},
+               {"id_task", view.request},
+               {"n_held", view.n_held},
+               {"n_prompt_tokens", view.n_prompt},
+               {"n_prompt_tokens_cache", view.n_cached},
+               {"idle_ms", view.idle_ms},
+               {"next_token", {{"n_decoded", view.n_predicted}}}};
+  if (view.settings != nullptr) {
+    json["params"] = settings_json(*view.settings);
+  }
+  return json;
+}
+
+// One value of a family of its own, as scrapers know llama.cpp's.
+prometheus::MetricFamily family(std::string_view name, std::string_view help, prometheus::MetricType type,
+                                double value) {
+  prometheus::MetricFamily result;
+  result.name = fmt::format("llamacpp:{}", name);
+  result.help = help;
+  result.type = type;
+  prometheus::ClientMetric metric;
+  metric.counter.value = value;
+  metric.gauge.value = value;
+  result.metric.push_back(metric);
+  return result;
+}
+
+double ratio(double a, double b) {
+  return b > 0 ? a / b : 0;
+}
+
+// The file of a slot: a plain name inside of the folder, so that no request reaches another file.
+Result<std::string> slot_file(const Call& call, const std::string& name) {
+  const bool is_plain = !name.empty() && name.size() <= 200 && name.front() != '.' &&
+                        name.find_first_of("/\\") == std::string::npos && name.find('\0') == std::string::npos;
+  if (!is_plain) {
+    return Status(ErrorCode::kInvalidArgument, "field \"filename\" must be a plain file name without folders");
+  }
+  return call.server.settings().slot_save_path + "/" + name;
+}
+
+}  // namespace
+
+Status api_health(Call& call) {
+  if (call.model == nullptr) {
+    return {ErrorCode::kCancelled, "Loading model"};
+  }
+  call.reply_json({{"status", "ok"}});
+  return {};
+}
+
+Status api_models(Call& call) {
+  const ModelSummary& summary = call.model->model->summary();
+  const std::string name = call.server.model_name();
+  Json meta = {{"vocab_type", call.model->model->tokenizer().model()},
+               {"n_vocab", summary.n_vocab},
+               {"n_ctx_train", summary.n_ctx_train},
+               {"n_embd", summary.n_embd},
+               {"n_params", summary.n_params},
+               {"size", summary.file_bytes}};
+  Json model = {{"id", name},
+                {"object", "model"},
+                {"created", call.server.created()},
+                {"owned_by", "tessera"},
+                {"meta", std::move(meta)}};
+  call.reply_json({{"object", "list"}, {"data", Json::array({std::move(model)})}});
+  return {};
+}
+
+Status api_props(Call& call) {
+  const ServerSettings& settings = call.server.settings();
+  const ServedModel& served = *call.model;
+  const Context& context = served.serving->context();
+  const Tokenizer& tokenizer = served.model->tokenizer();
+  const auto text_of = [&](std::optional<int32_t> id) {
+    return id ? std::string(tokenizer.piece(*id)) : std::string();
+  };
+  call.reply_json({{"default_generation_settings",
+                    {{"params", settings_json(served.defaults)}, {"n_ctx", context.options().n_ctx}}},
+                   {"total_slots", context.options().n_seq_max},
+                   {"model_alias", call.server.model_name()},
+                   {"model_path", settings.model_path},
+                   {"modalities", {{"vision", false}, {"audio", false}}},
+                   {"chat_template", served.template_source},
+                   {"chat_template_caps",
+                    {{"supports_tools", served.chat_format.tools != ToolStyle::kNone},
+                     {"supports_reasoning",
+                      !served.chat_format.think_end.empty() || served.chat_format.tools == ToolStyle::kHarmony}}},
+                   {"bos_token", text_of(tokenizer.bos())},
+                   {"eos_token", text_of(tokenizer.eos())},
+                   {"build_info", settings.build},
+                   {"is_sleeping", false}});
+  return {};
+}
+
+Status api_slots(Call& call) {
+  if (!call.server.settings().slots_route) {
+    return {ErrorCode::kUnsupported, "this server was started with --no-slots"};
+  }
+  const std::vector<SlotView> views = call.model->serving->slots();
+  Json list = Json::array();
+  bool has_idle = false;
+  for (const SlotView& view : views) {
+    list.push_back(slot_json(view, call.model->serving->context().options().n_ctx));
+    has_idle = has_idle || view.request < 0;
+  }
+  if (!has_idle && !call.request.query_value("fail_on_no_slot").empty()) {
+    return {ErrorCode::kCancelled, "no slot available"};
+  }
+  call.reply_json(list);
+  return {};
+}
+
+Status api_slot_action(Call& call) {
+  const std::string_view number = std::string_view(call.request.path).substr(std::string_view("/slots/").size());
+  int32_t slot = -1;
+  const auto [rest, error] = std::from_chars(number.data(), number.data() + number.size(), slot);
+  if (error != std::errc() || rest != number.data() + number.size() || slot < 0) {
+    return {ErrorCode::kInvalidArgument, "the path must be /slots/ and the number of a slot"};
+  }
+  Serving& serving = *call.model->serving;
+  const std::string action = call.request.query_value("action");
+  if (action == "erase") {
+    ASSIGN_OR_RETURN(const int64_t n_erased, serving.erase_slot(slot));
+    call.reply_json({{"id_slot", slot}, {"n_erased", n_erased}});
+    return {};
+  }
+  if (action != "save" && action != "restore") {
+    return {ErrorCode::kInvalidArgument, "the parameter action must be save, restore or erase"};
+  }
+  if (call.server.settings().slot_save_path.empty()) {
+    return {ErrorCode::kUnsupported, "this server was started without --slot-save-path"};
+  }
+  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  std::string name;
+  TRY(Fields(body).read("filename", name));
+  ASSIGN_OR_RETURN(const std::string path, slot_file(call, name));
+  const bool saves = action == "save";
+  ASSIGN_OR_RETURN(const Serving::SlotFile file,
+                   saves ? serving.save_slot(slot, path) : serving.restore_slot(slot, path));
+  call.reply_json({{"id_slot", slot},
+                   {"filename", name},
+                   {saves ? "n_saved" : "n_restored", file.n_tokens},
+                   {saves ? "n_written" : "n_read", file.n_bytes},
+                   {"timings", {{saves ? "save_ms" : "restore_ms", file.ms}}}});
+  return {};
+}
+
+Status api_metrics(Call& call) {
+  if (!call.server.settings().metrics_route) {
+    return {ErrorCode::kUnsupported, "this server was started without --metrics"};
+  }
+  const ServingCounters c = call.model->serving->counters();
+  std::vector<prometheus::MetricFamily> families;
+  const auto counter = [&](std::string_view name, std::string_view help, double value) {
+    families.push_back(family(name, help, prometheus::MetricType::Counter, value));
+  };
+  const auto gauge = [&](std::string_view name, std::string_view help, double value) {
+    families.push_back(family(name, help, prometheus::MetricType::Gauge, value));
+  };
+  const auto as_double = [](auto n) { return static_cast<double>(n); };
+  const double prompt_s = c.prompt_ms / 1000;
+  const double predicted_s = c.predicted_ms / 1000;
+  counter("prompt_tokens_total", "Prompt tokens read", as_double(c.prompt_tokens));
+  counter("prompt_tokens_cached_total", "Prompt tokens that were there already", as_double(c.cached_tokens));
+  counter("prompt_seconds_total", "Time until first tokens, over all requests", prompt_s);
+  counter("tokens_predicted_total", "Tokens generated", as_double(c.predicted_tokens));
+  counter("tokens_predicted_seconds_total", "Time of generation, over all requests", predicted_s);
+  counter("n_decode_total", "Batches decoded", as_double(c.n_steps));
+  counter("requests_total", "Requests taken", as_double(c.n_requests));
+  counter("requests_refused_total", "Requests refused by a full queue", as_double(c.n_refused));
+  counter("requests_preempted_total", "Requests that gave up their pages and were read again",
+          as_double(c.n_preempted));
+  counter("sequences_evicted_total", "Idle sequences dropped for room", as_double(c.n_evicted));
+  counter("prefixes_shared_total", "Prefixes shared with another slot", as_double(c.n_forks));
+  gauge("prompt_tokens_seconds", "Prompt tokens per second, average", ratio(as_double(c.prompt_tokens), prompt_s));
+  gauge("predicted_tokens_seconds", "Tokens generated per second and request, average",
+        ratio(as_double(c.predicted_tokens), predicted_s));
+  gauge("requests_processing", "Requests that have a slot", as_double(c.n_running));
+  gauge("requests_deferred", "Requests that wait for a slot", as_double(c.n_waiting));
+  gauge("n_tokens_max", "Longest sequence so far", as_double(c.n_tokens_max));
+  gauge("n_busy_slots_per_decode", "Slots in use, average over batches",
+        ratio(as_double(c.n_busy_slots), as_double(c.n_steps)));
+  gauge("kv_pages_used", "Pages of the KV cache in use", as_double(c.kv_pages_used));
+  gauge("kv_pages_max", "Pages of the KV cache", as_double(c.kv_pages_max));
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  call.exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8", text.str());
+  return {};
+}
+
+}  // namespace tessera

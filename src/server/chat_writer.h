@@ -1,0 +1,69 @@
+#pragma once
+// Chat requests and their answers, as far as the three chat APIs agree: the prompt, and reasoning, content and tool
+// calls told apart.
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/chat_format.h"
+#include "server/generation.h"
+#include "server/generation_request.h"
+
+namespace tessera {
+
+/// A chat request that was read: what is generated, and how its text is taken apart.
+struct ChatRequest {
+  ServingRequest serving;  // prompt included
+  std::string prompt;      // its text
+  ChatFormat format;
+  bool has_tools = false;
+  StringParameters string_parameters;
+};
+
+/// Reads a request in OpenAI's form. Errors: those of read_generation() and the template; kUnsupported: a tool_choice
+/// that would have to be enforced.
+Result<ChatRequest> read_chat(const Call& call, Json body);
+
+/// Text of a message's content: a string, or a list of text parts ("text", "input_text", ...), joined by newlines.
+/// label: what it is called in errors. Errors: kInvalidArgument; kUnsupported for parts of another type.
+Result<std::string> content_text(const Json& content, const std::string& label);
+
+/// What one choice has brought so far.
+struct ChatAnswer {
+  std::string reasoning;
+  std::string content;
+  std::vector<ChatPiece> calls;
+  std::vector<ServingToken> tokens;
+  ServingEnd end;
+};
+
+/// A ReplyWriter that takes text apart; for streams it hears of each piece, and at the end there is everything.
+class ChatWriter : public ReplyWriter {
+ public:
+  ChatWriter(const Call& call, bool streams, const ChatRequest& request, size_t n_choices);
+
+  void on_text(size_t choice, std::string_view text, std::span<const ServingToken> tokens,
+               const ServingTimings& timings) final;
+  void on_end(size_t choice, const ServingEnd& end) final;
+
+ protected:
+  /// tokens: those of this text. Only where streams().
+  virtual void on_pieces(size_t choice, std::span<const ChatPiece> pieces, std::span<const ServingToken> tokens) = 0;
+  /// answer(choice) is complete.
+  virtual void on_answer(size_t choice) { (void)choice; }
+
+  [[nodiscard]] const ChatAnswer& answer(size_t choice) const { return answers_[choice]; }
+  [[nodiscard]] size_t n_choices() const { return answers_.size(); }
+
+ private:
+  void add(size_t choice, std::vector<ChatPiece> pieces, std::span<const ServingToken> tokens);
+
+  std::vector<ChatParser> parsers_;
+  std::vector<ChatAnswer> answers_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,267 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+// What the choices of one request share. Its mutex is held while they are queued, so that no reply begins before all
+// are; afterwards the serving thread alone takes it.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(const Call& call, std::shared_ptr<ReplyWriter> writer)
+      : server_(call.server),
+        request_(line_of(call.request)),
+        exchange_(call.exchange),
+        model_(call.model),
+        begun_(call.begun),
+        writer_(std::move(writer)) {}
+
+  Status start(std::vector<ServingRequest> requests);
+
+  void on_progress(size_t choice, int64_t cached, int64_t processed, int64_t total, double ms) {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) {
+      writer_->on_progress(choice, cached, processed, total, ms);
+    }
+  }
+
+  bool on_text(size_t choice, std::string_view text, std::span<const ServingToken> tokens,
+               const ServingTimings& timings) {
+    const std::lock_guard lock(mutex_);
+    if (failed_ || exchange_->gone()) {
+      return false;
+    }
+    writer_->on_text(choice, text, tokens, timings);
+    return true;
+  }
+
+  void on_end(size_t choice, const ServingEnd& end);
+
+ private:
+  // The headers and the body are not needed for a log row.
+  static HttpRequest line_of(const HttpRequest& request) {
+    HttpRequest line;
+    line.method = request.method;
+    line.path = request.path;
+    line.peer = request.peer;
+    return line;
+  }
+  void add_to_row(size_t choice, const ServingEnd& end);
+
+  Server& server_;
+  const HttpRequest request_;
+  const std::shared_ptr<HttpExchange> exchange_;
+  const std::shared_ptr<ServedModel> model_;
+  const std::chrono::steady_clock::time_point begun_;
+  const std::shared_ptr<ReplyWriter> writer_;
+  std::mutex mutex_;
+  size_t n_open_ = 0;
+  bool started_ = false;
+  bool failed_ = false;
+  LogRow row_;
+  double predicted_ms_ = 0;
+};
+
+class ChoiceSink final : public ServingSink {
+ public:
+  ChoiceSink(std::shared_ptr<Generation> generation, size_t choice)
+      : generation_(std::move(generation)), choice_(choice) {}
+  void on_progress(int64_t cached, int64_t processed, int64_t total, double ms) override {
+    generation_->on_progress(choice_, cached, processed, total, ms);
+  }
+  bool on_text(std::string_view text, std::span<const ServingToken> tokens, const ServingTimings& timings) override {
+    return generation_->on_text(choice_, text, tokens, timings);
+  }
+  void on_end(const ServingEnd& end) override { generation_->on_end(choice_, end); }
+
+ private:
+  std::shared_ptr<Generation> generation_;
+  size_t choice_;
+};
+
+Status Generation::start(std::vector<ServingRequest> requests) {
+  Serving& serving = *model_->serving;
+  auto ids = std::make_shared<std::vector<int64_t>>();
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto id = serving.submit(std::move(requests[i]), std::make_shared<ChoiceSink>(shared_from_this(), i));
+      if (!id.ok()) {
+        failed_ = true;  // those before it end unheard
+        for (const int64_t queued : *ids) {
+          serving.cancel(queued);
+        }
+        return id.status();
+      }
+      ids->push_back(*id);
+      ++n_open_;
+    }
+    started_ = true;
+    writer_->begin();
+  }
+  exchange_->on_gone([model = model_, ids] {
+    for (const int64_t id : *ids) {
+      model->serving->cancel(id);
+    }
+  });
+  return {};
+}
+
+void Generation::on_end(size_t choice, const ServingEnd& end) {
+  const std::lock_guard lock(mutex_);
+  --n_open_;
+  add_to_row(choice, end);
+  if (!failed_) {
+    Status status = end.status;
+    if (status.ok() && end.stop == StopReason::kCancelled) {
+      status = {ErrorCode::kCancelled, exchange_->gone() ? "the client has left" : "the server is shutting down"};
+    }
+    if (status.ok()) {
+      writer_->on_end(choice, end);
+    } else {
+      failed_ = true;
+      writer_->fail(status);
+    }
+  }
+  if (n_open_ == 0 && started_) {
+    if (!failed_) {
+      writer_->finish();
+    }
+    server_.log_request(request_, exchange_->status(), begun_, row_);
+  }
+}
+
+void Generation::add_to_row(size_t choice, const ServingEnd& end) {
+  const ServingTimings& timings = end.timings;
+  if (choice == 0) {
+    row_.n_prompt = end.n_prompt;
+    row_.n_cached = timings.cached_n;
+    row_.first_token_ms = timings.first_token_ms;
+  }
+  row_.n_predicted += timings.predicted_n;
+  predicted_ms_ = std::max(predicted_ms_, timings.predicted_ms);
+  row_.tokens_per_s = predicted_ms_ > 0 ? static_cast<double>(row_.n_predicted) * 1000 / predicted_ms_ : 0;
+  row_.stop = end.status.ok() ? std::string(stop_reason_name(end.stop)) : end.status.message();
+}
+
+double per_second(int64_t n, double ms) {
+  return ms > 0 ? static_cast<double>(n) * 1000 / ms : 0;
+}
+double per_token(int64_t n, double ms) {
+  return n > 0 ? ms / static_cast<double>(n) : 0;
+}
+
+// The bytes of a token as numbers: its text may be a part of a character.
+Json bytes_json(std::string_view bytes) {
+  Json list = Json::array();
+  for (const char byte : bytes) {
+    list.push_back(static_cast<unsigned char>(byte));
+  }
+  return list;
+}
+
+Json token_json(int32_t id, std::string_view bytes, float logprob, bool is_prob) {
+  Json json = {{"id", id}, {"token", bytes}, {"bytes", bytes_json(bytes)}};
+  if (is_prob) {
+    json["prob"] = std::exp(static_cast<double>(logprob));
+  } else {
+    json["logprob"] = logprob;
+  }
+  return json;
+}
+
+}  // namespace
+
+void ReplyWriter::fail(const Status& status) {
+  if (!streams_) {
+    reply_error(*exchange_, status, path_);
+    return;
+  }
+  const int code = http_status_of(status);
+  const std::string body = error_body(code, status.message(), path_);
+  (void)exchange_->send_events((path_.starts_with("/v1/messages") ? "event: error\ndata: " : "data: ") + body + "\n\n");
+  exchange_->end_events();
+}
+
+void ReplyWriter::send(const Json& json, std::string_view event) const {
+  std::string text;
+  if (!event.empty()) {
+    text.append("event: ").append(event).append("\n");
+  }
+  text.append("data: ").append(dump_json(json)).append("\n\n");
+  (void)exchange_->send_events(text);  // Generation asks whether the client is there
+}
+
+void ReplyWriter::reply(const Json& json) const {
+  exchange_->reply(200, "application/json; charset=utf-8", dump_json(json));
+}
+
+Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer) {
+  const auto generation = std::make_shared<Generation>(call, std::move(writer));
+  call.logs_itself = true;
+  return generation->start(std::move(requests));
+}
+
+Result<std::chrono::seconds> read_ping(const Call& call, const Json& body) {
+  int64_t seconds = call.server.settings().ping.count();
+  TRY(Fields(body).read("sse_ping_interval", seconds, -1, 86400));
+  return std::chrono::seconds(std::max<int64_t>(seconds, 0));
+}
+
+Json timings_json(const ServingTimings& t) {
+  // The first token comes with the prompt's end: its time is the prompt's.
+  const int64_t n_after = std::max<int64_t>(t.predicted_n - 1, 0);
+  return {{"cache_n", t.cached_n},
+          {"prompt_n", t.prompt_n},
+          {"prompt_ms", t.prompt_ms},
+          {"prompt_per_token_ms", per_token(t.prompt_n, t.prompt_ms)},
+          {"prompt_per_second", per_second(t.prompt_n, t.prompt_ms)},
+          {"predicted_n", t.predicted_n},
+          {"predicted_ms", t.predicted_ms},
+          {"predicted_per_token_ms", per_token(n_after, t.predicted_ms)},
+          {"predicted_per_second", per_second(n_after, t.predicted_ms)}};
+}
+
+std::string_view finish_reason(StopReason stop) {
+  return stop == StopReason::kLimit || stop == StopReason::kContextFull ? "length" : "stop";
+}
+
+std::span<const ServingToken> textless_tokens(const ServingEnd& end) {
+  const bool ends_it = end.stop == StopReason::kEos && !end.rest.empty();
+  return std::span(end.rest).first(end.rest.size() - (ends_it ? 1 : 0));
+}
+
+void Usage::add(const ServingEnd& end, bool counts_prompt) {
+  n_predicted += end.timings.predicted_n;
+  if (counts_prompt) {
+    n_prompt += end.n_prompt;
+    n_cached += end.timings.cached_n;
+  }
+}
+
+Json Usage::json() const {
+  return {{"prompt_tokens", n_prompt},
+          {"completion_tokens", n_predicted},
+          {"total_tokens", n_prompt + n_predicted},
+          {"prompt_tokens_details", {{"cached_tokens", n_cached}}}};
+}
+
+Json probabilities_json(const Tokenizer& tokenizer, std::span<const ServingToken> tokens, bool is_prob) {
+  Json list = Json::array();
+  for (const ServingToken& token : tokens) {
+    Json json = token_json(token.id, token.bytes, token.logprob, is_prob);
+    Json top = Json::array();
+    for (const TokenProb& other : token.top) {
+      top.push_back(token_json(other.id, tokenizer.piece(other.id), other.logprob, is_prob));
+    }
+    json[is_prob ? "top_probs" : "top_logprobs"] = std::move(top);
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+}  // namespace tessera

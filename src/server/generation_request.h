@@ -1,0 +1,41 @@
+#pragma once
+// From a request's JSON to what Serving takes: sampling, stops, lengths, probabilities, and prompts.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/request_fields.h"
+#include "server/server.h"
+
+namespace tessera {
+
+/// How many probable tokens a request may ask for, per token.
+inline constexpr int32_t kProbsMax = 100;
+
+/// Reads what all APIs name alike, and llama.cpp's names beside: max_tokens, max_completion_tokens, n_predict, stop,
+/// seed, logit_bias, the samplers' settings, ... Result: a request without prompt.
+/// Errors: kInvalidArgument naming the field; kUnsupported: what would have to restrict the answer and cannot.
+Result<ServingRequest> read_generation(const Call& call, const Json& body);
+
+/// The field `prompt` in every form: text, tokens, a mixed array, or an array of these. Each with BOS as the model
+/// asks.
+Result<std::vector<std::vector<int32_t>>> read_prompts(const Call& call, const Json& body);
+
+/// Tokens of a text and token ids as the arrays of `prompt` mix them. label: what it is called in errors.
+Result<std::vector<int32_t>> read_mixed_tokens(const Model& model, const Json& value, bool add_special,
+                                               bool parse_special, std::string_view label);
+
+struct ChatPrompt {
+  std::vector<int32_t> tokens;
+  std::string text;
+  std::vector<int64_t> branches;  // of ServingRequest
+};
+/// What the chat template makes of a request in OpenAI's form. Errors: those of ChatTemplate::render.
+Result<ChatPrompt> render_chat(const Call& call, std::string_view request_json);
+
+/// n copies of a request, whose seeds follow each other.
+std::vector<ServingRequest> with_choices(ServingRequest request, int64_t n);
+
+}  // namespace tessera

@@ -1,0 +1,181 @@
+#include "server/request_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+Status bad(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+
+// Looks at brackets and commas alone: what the parser would need memory and time for, before it does.
+Status check_limits(std::string_view text) {
+  struct Level {
+    bool is_object;
+    size_t n_commas;
+  };
+  std::vector<Level> levels;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      i += c == '\\' ? 1 : 0;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (levels.size() == kJsonDepthMax) {
+        return bad(fmt::format("the JSON is nested more than {} levels deep, at byte {}", kJsonDepthMax, i));
+      }
+      levels.push_back({c == '{', 0});
+    } else if ((c == '}' || c == ']') && !levels.empty()) {
+      levels.pop_back();
+    } else if (c == ',' && !levels.empty() && levels.back().is_object && ++levels.back().n_commas >= kJsonMembersMax) {
+      return bad(fmt::format("an object has more than {} members, at byte {}", kJsonMembersMax, i));
+    }
+  }
+  return {};
+}
+
+// What a number is, for messages.
+std::string shown(const Json& json) {
+  return json.is_number() ? json.dump() : std::string(json_kind(json));
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text) {
+  TRY(check_limits(text));
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."
+    std::string_view what = error.what();
+    what.remove_prefix(std::min(what.find("] ") == std::string_view::npos ? 0 : what.find("] ") + 2, what.size()));
+    return bad(fmt::format("the body is no valid JSON: {}", what.substr(0, 300)));
+  }
+}
+
+Result<Json> parse_json_object(std::string_view text) {
+  ASSIGN_OR_RETURN(Json json, parse_json(text));
+  if (!json.is_object()) {
+    return bad(fmt::format("the body is {}; it must be a JSON object", json_kind(json)));
+  }
+  return json;
+}
+
+std::string dump_json(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string_view json_kind(const Json& json) {
+  switch (json.type()) {
+    case Json::value_t::null: return "null";
+    case Json::value_t::object: return "an object";
+    case Json::value_t::array: return "an array";
+    case Json::value_t::string: return "a string";
+    case Json::value_t::boolean: return "a boolean";
+    default: return "a number";
+  }
+}
+
+const Json* Fields::find(std::string_view name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string Fields::label(std::string_view name) const {
+  return path_.empty() ? fmt::format("field \"{}\"", name) : fmt::format("field \"{}.{}\"", path_, name);
+}
+
+Status Fields::wrong(std::string_view name, const Json& found, std::string_view wanted) const {
+  return bad(fmt::format("{} is {}; it must be {}", label(name), shown(found), wanted));
+}
+
+Status Fields::read(std::string_view name, bool& target) const {
+  if (const Json* found = find(name)) {
+    if (!found->is_boolean()) {
+      return wrong(name, *found, "true or false");
+    }
+    target = found->get<bool>();
+  }
+  return {};
+}
+
+Status Fields::read(std::string_view name, std::string& target) const {
+  if (const Json* found = find(name)) {
+    if (!found->is_string()) {
+      return wrong(name, *found, "a string");
+    }
+    target = found->get_ref<const std::string&>();
+  }
+  return {};
+}
+
+Status Fields::read(std::string_view name, int64_t& target, int64_t min, int64_t max) const {
+  const Json* found = find(name);
+  if (found == nullptr) {
+    return {};
+  }
+  const auto out_of_range = [&] { return wrong(name, *found, fmt::format("a whole number from {} to {}", min, max)); };
+  if (found->is_number_unsigned()) {
+    if (max < 0 || found->get<uint64_t>() > static_cast<uint64_t>(max)) {
+      return out_of_range();
+    }
+  } else if (found->is_number_float()) {
+    const double value = found->get<double>();
+    constexpr double kExact = 9007199254740992.0;  // 2^53
+    if (!(std::abs(value) <= kExact) || value != std::trunc(value)) {
+      return out_of_range();
+    }
+  } else if (!found->is_number_integer()) {
+    return out_of_range();
+  }
+  const auto value = found->get<int64_t>();
+  if (value < min || value > max) {
+    return out_of_range();
+  }
+  target = value;
+  return {};
+}
+
+Status Fields::read(std::string_view name, int32_t& target, int32_t min, int32_t max) const {
+  int64_t value = target;
+  TRY(read(name, value, int64_t{min}, int64_t{max}));
+  target = static_cast<int32_t>(value);
+  return {};
+}
+
+Status Fields::read(std::string_view name, double& target, double min, double max) const {
+  if (const Json* found = find(name)) {
+    const double value = found->is_number() ? found->get<double>() : std::nan("");
+    if (!(value >= min && value <= max)) {
+      return wrong(name, *found, fmt::format("a number from {} to {}", min, max));
+    }
+    target = value;
+  }
+  return {};
+}
+
+Status Fields::read(std::string_view name, std::vector<std::string>& target) const {
+  const Json* found = find(name);
+  if (found == nullptr) {
+    return {};
+  }
+  std::vector<std::string> texts;
+  const bool is_list = found->is_array();
+  for (const Json& text : is_list ? *found : Json::array({*found})) {
+    if (!text.is_string()) {
+      return wrong(name, text, is_list ? "an array of strings alone" : "a string or an array of strings");
+    }
+    texts.push_back(text.get<std::string>());
+  }
+  target = std::move(texts);
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,271 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <unistd.h>
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  Status (*api)(Call& call);
+  bool is_public = false;  // asks for no key
+  bool needs_model = true;
+};
+
+// Names as llama.cpp's server has them, and OpenAI's and Anthropic's APIs.
+constexpr Route kRoutes[] = {
+    {"GET", "/health", api_health, true, false},
+    {"GET", "/v1/health", api_health, true, false},
+    {"GET", "/models", api_models, true},
+    {"GET", "/v1/models", api_models, true},
+    {"GET", "/props", api_props},
+    {"GET", "/slots", api_slots},
+    {"POST", "/slots/", api_slot_action},  // and a number
+    {"GET", "/metrics", api_metrics},
+    {"POST", "/tokenize", api_tokenize},
+    {"POST", "/detokenize", api_detokenize},
+    {"POST", "/apply-template", api_apply_template},
+    {"POST", "/completion", api_completion},
+    {"POST", "/completions", api_completion},
+    {"POST", "/v1/completions", api_openai_completions},
+    {"POST", "/chat/completions", api_chat_completions},
+    {"POST", "/v1/chat/completions", api_chat_completions},
+    {"POST", "/v1/messages", api_messages},
+    {"POST", "/v1/messages/count_tokens", api_count_tokens},
+    {"POST", "/responses", api_responses},
+    {"POST", "/v1/responses", api_responses},
+};
+
+bool matches(const Route& route, std::string_view path) {
+  return route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
+                                   : path == route.path;
+}
+
+std::string random_hex() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+// Compares without telling by its time how much was right.
+bool equal_secrets(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
+  }
+  return difference == 0;
+}
+
+bool is_anthropic(std::string_view path) {
+  return path.starts_with("/v1/messages");
+}
+
+std::string_view error_type(int status, bool anthropic) {
+  switch (status) {
+    case 400: return "invalid_request_error";
+    case 401: return "authentication_error";
+    case 404: return "not_found_error";
+    case 413: return anthropic ? "request_too_large" : "invalid_request_error";
+    case 429: return "rate_limit_error";
+    case 501: return "not_supported_error";
+    case 503: return anthropic ? "overloaded_error" : "unavailable_error";
+    default: return status < 500 ? "invalid_request_error" : anthropic ? "api_error" : "server_error";
+  }
+}
+
+void allow_origin(const HttpRequest& request, HttpExchange& exchange) {
+  const std::string_view origin = request.header("Origin");
+  if (origin.empty()) {
+    return;
+  }
+  exchange.add_header("Access-Control-Allow-Origin", std::string(origin));
+  exchange.add_header("Vary", "Origin");
+  if (request.method == "OPTIONS") {
+    exchange.add_header("Access-Control-Allow-Credentials", "true");
+    exchange.add_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    const std::string_view wanted = request.header("Access-Control-Request-Headers");
+    exchange.add_header("Access-Control-Allow-Headers", wanted.empty() ? "*" : std::string(wanted));
+    exchange.add_header("Access-Control-Max-Age", "86400");
+  }
+}
+
+}  // namespace
+
+void Call::reply_json(const Json& json, int status) const {
+  exchange->reply(status, "application/json; charset=utf-8", dump_json(json));
+}
+
+Server::Server(ServerSettings settings, Log log)
+    : settings_(std::move(settings)),
+      log_(std::move(log)),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      id_prefix_(random_hex()) {}
+
+void Server::set_model(std::shared_ptr<ServedModel> model) {
+  const std::lock_guard lock(mutex_);
+  model_ = std::move(model);
+}
+
+std::shared_ptr<ServedModel> Server::model() const {
+  const std::lock_guard lock(mutex_);
+  return model_;
+}
+
+std::string Server::model_name() const {
+  const size_t slash = settings_.model_path.find_last_of('/');
+  return !settings_.alias.empty()     ? settings_.alias
+         : slash == std::string::npos ? settings_.model_path
+                                      : settings_.model_path.substr(slash + 1);
+}
+
+std::string Server::new_id(std::string_view prefix) {
+  return fmt::format("{}{}{:08x}", prefix, id_prefix_, n_ids_.fetch_add(1));
+}
+
+void Server::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  Call call{*this, std::move(request), std::move(exchange), nullptr};
+  allow_origin(call.request, *call.exchange);
+  Status status;
+  try {
+    status = route(call);
+  } catch (const std::bad_alloc&) {
+    status = {ErrorCode::kOutOfMemory, "no memory is left for this request"};
+  } catch (const Json::exception& error) {
+    status = {ErrorCode::kInternal, error.what()};
+  }
+  if (!status.ok()) {
+    reply_error(*call.exchange, status, call.request.path);
+    call.logs_itself = false;
+  }
+  if (!call.logs_itself) {
+    log_request(call.request, call.exchange->status(), call.begun, {});
+  }
+}
+
+Status Server::route(Call& call) {
+  const HttpRequest& request = call.request;
+  if (request.method == "OPTIONS") {
+    call.exchange->reply(204, "text/plain", "");
+    return {};
+  }
+  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  const Route* found = nullptr;
+  bool has_path = false;
+  for (const Route& candidate : kRoutes) {
+    if (matches(candidate, request.path)) {
+      has_path = true;
+      found = candidate.method == method ? &candidate : found;
+    }
+  }
+  if ((found == nullptr || !found->is_public) && !has_key(request)) {
+    call.exchange->add_header("WWW-Authenticate", "Bearer");
+    call.exchange->reply(401, "application/json; charset=utf-8",
+                         error_body(401, "the API key is missing or wrong", request.path));
+    return {};
+  }
+  if (found == nullptr && has_path) {
+    call.exchange->reply(
+        405, "application/json; charset=utf-8",
+        error_body(405, fmt::format("{} does not take {}", request.path, request.method), request.path));
+    return {};
+  }
+  if (found == nullptr) {
+    return {ErrorCode::kNotFound, fmt::format("there is no {}", request.path)};
+  }
+  if (closing_) {
+    return {ErrorCode::kCancelled, "the server is shutting down"};
+  }
+  call.model = model();
+  if (call.model == nullptr && found->needs_model) {
+    return {ErrorCode::kCancelled, "Loading model"};
+  }
+  return found->api(call);
+}
+
+bool Server::has_key(const HttpRequest& request) const {
+  if (settings_.api_keys.empty()) {
+    return true;
+  }
+  std::string_view given = request.header("Authorization");
+  constexpr std::string_view kBearer = "bearer ";
+  const bool is_bearer =
+      given.size() >= kBearer.size() && std::equal(kBearer.begin(), kBearer.end(), given.begin(), [](char a, char b) {
+        return a == static_cast<char>(b >= 'A' && b <= 'Z' ? b + 32 : b);
+      });
+  given = is_bearer ? given.substr(kBearer.size()) : request.header("X-Api-Key");
+  bool found = false;
+  for (const std::string& key : settings_.api_keys) {
+    found = equal_secrets(given, key) || found;
+  }
+  return found;
+}
+
+void Server::log_request(const HttpRequest& request, int status, Clock::time_point begun, const LogRow& row) const {
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begun).count();
+  const bool is_quiet = row.stop.empty() && request.method == "GET" && status == 200;
+  const LogLevel level = is_quiet ? LogLevel::kDetail : LogLevel::kInfo;
+  if (!log_.wants(level)) {
+    return;
+  }
+  if (settings_.log_json) {
+    Json json = {
+        {"method", request.method}, {"path", request.path}, {"peer", request.peer}, {"status", status}, {"ms", ms}};
+    if (!row.stop.empty()) {
+      json.update(Json{{"prompt_tokens", row.n_prompt},
+                       {"cached_tokens", row.n_cached},
+                       {"first_token_ms", row.first_token_ms},
+                       {"tokens", row.n_predicted},
+                       {"tokens_per_second", row.tokens_per_s},
+                       {"stop", row.stop}});
+    }
+    log_.write(level, dump_json(json));
+    return;
+  }
+  // As JSON has it: what clients send does nothing to a terminal.
+  std::string text = fmt::format("{} {} {} {:.0f} ms", request.method, dump_json(request.path), status, ms);
+  if (!row.stop.empty()) {
+    text += fmt::format(", prompt {} ({} cached), first token {:.0f} ms, {} tokens, {:.1f} tokens/s, {}", row.n_prompt,
+                        row.n_cached, row.first_token_ms, row.n_predicted, row.tokens_per_s, row.stop);
+  }
+  log_.write(level, text);
+}
+
+int http_status_of(const Status& status) {
+  switch (status.code()) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kInvalidData:
+    case ErrorCode::kCacheFull: return 400;
+    case ErrorCode::kNotFound: return 404;
+    case ErrorCode::kBusy: return 429;
+    case ErrorCode::kUnsupported: return 501;
+    case ErrorCode::kCancelled: return 503;
+    default: return 500;
+  }
+}
+
+std::string error_body(int status, std::string_view message, std::string_view path) {
+  const std::string_view type = error_type(status, is_anthropic(path));
+  if (is_anthropic(path)) {
+    return dump_json({{"type", "error"}, {"error", {{"type", type}, {"message", message}}}});
+  }
+  return dump_json({{"error", {{"code", status}, {"message", message}, {"type", type}}}});
+}
+
+void reply_error(HttpExchange& exchange, const Status& status, std::string_view path) {
+  const int code = http_status_of(status);
+  if (code == 429 || code == 503) {
+    exchange.add_header("Retry-After", "1");
+  }
+  exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), path));
+}
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+#pragma once
+// The server: routes, keys, errors, and what one loaded model brings to a request. http_server.h brings the requests.
+//
+// handle() runs on handler threads, many at once. The model comes and goes as a whole: until set_model() everything
+// that needs one answers 503, as it does from begin_shutdown() on. An API is a function that reads a Call and answers
+// its exchange, now or later; a Status that it returns becomes the error reply.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "runtime/engine.h"
+#include "runtime/serving.h"
+#include "server/chat_format.h"
+#include "server/http_server.h"
+#include "server/request_fields.h"
+
+namespace tessera {
+
+struct ServerSettings {
+  std::vector<std::string> api_keys;  // empty: none is asked for
+  std::string alias;                  // name of the model; empty: the file's
+  std::string model_path;
+  std::string slot_save_path;  // folder of slot files; empty: slots are not saved
+  std::string build;           // for /props
+  bool slots_route = true;
+  bool metrics_route = false;
+  bool log_json = false;
+  std::chrono::seconds ping{30};
+  int32_t n_choices_max = 16;  // of one request
+};
+
+/// A model that is being served. Immutable but for what its members guard themselves.
+struct ServedModel {
+  std::shared_ptr<Model> model;
+  std::unique_ptr<ChatTemplate> chat_template;
+  std::string template_source;  // "" : ChatML
+  ChatFormat chat_format;
+  ServingRequest defaults;  // what requests do not say
+  std::unique_ptr<Serving> serving;
+};
+
+class Server;
+
+/// One request on its way through an API.
+struct Call {
+  Server& server;
+  HttpRequest request;
+  std::shared_ptr<HttpExchange> exchange;
+  std::shared_ptr<ServedModel> model;  // null for routes that need none
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  bool logs_itself = false;  // the row comes with the end of a generation
+
+  void reply_json(const Json& json, int status = 200) const;
+};
+
+/// What stands in a request's log row beside method, path, status and time.
+struct LogRow {
+  int64_t n_prompt = 0;
+  int64_t n_cached = 0;
+  int64_t n_predicted = 0;
+  double first_token_ms = 0;
+  double tokens_per_s = 0;
+  std::string stop;  // empty: no generation
+};
+
+class Server {
+ public:
+  Server(ServerSettings settings, Log log);
+
+  void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+
+  void set_model(std::shared_ptr<ServedModel> model);
+  [[nodiscard]] std::shared_ptr<ServedModel> model() const;
+  /// Takes no more requests; those that run go on.
+  void begin_shutdown() { closing_ = true; }
+
+  [[nodiscard]] const ServerSettings& settings() const { return settings_; }
+  /// Name of the model in replies.
+  [[nodiscard]] std::string model_name() const;
+  /// Unix time at which the server began.
+  [[nodiscard]] int64_t created() const { return created_; }
+  /// Another id for a reply, such as "chatcmpl-...".
+  [[nodiscard]] std::string new_id(std::string_view prefix);
+
+  void log_request(const HttpRequest& request, int status, std::chrono::steady_clock::time_point begun,
+                   const LogRow& row) const;
+
+ private:
+  Status route(Call& call);
+  [[nodiscard]] bool has_key(const HttpRequest& request) const;
+
+  const ServerSettings settings_;
+  const Log log_;
+  const int64_t created_;
+  const std::string id_prefix_;  // of this process
+  std::atomic<uint64_t> n_ids_ = 0;
+  std::atomic<bool> closing_ = false;
+  mutable std::mutex mutex_;
+  std::shared_ptr<ServedModel> model_;
+};
+
+// ---- errors
+
+/// HTTP status of a failure that a request met.
+int http_status_of(const Status& status);
+/// {"error":{"code","message","type"}}; in the form of Anthropic's API where the path is one of its.
+std::string error_body(int status, std::string_view message, std::string_view path = {});
+/// Answers a failure. kBusy: 429 with Retry-After. kCacheFull: 400.
+void reply_error(HttpExchange& exchange, const Status& status, std::string_view path);
+
+// ---- APIs, one file api_<name>.cc each
+
+Status api_health(Call& call);
+Status api_props(Call& call);
+Status api_slots(Call& call);
+Status api_slot_action(Call& call);
+Status api_metrics(Call& call);
+Status api_tokenize(Call& call);
+Status api_detokenize(Call& call);
+Status api_apply_template(Call& call);
+Status api_completion(Call& call);
+Status api_models(Call& call);
+Status api_openai_completions(Call& call);
+Status api_chat_completions(Call& call);
+Status api_messages(Call& call);
+Status api_count_tokens(Call& call);
+Status api_responses(Call& call);
+
+}  // namespace tessera

@@ -1,0 +1,563 @@
+#!/usr/bin/env python3
+"""`tessera serve` from outside: routes, streams, errors, hostile clients, shutdown, and the clients people use.
+
+  server_test.py [PROGRAM] [unittest arguments]     PROGRAM or $TESSERA_BIN; else build/release/tessera
+
+The PyPI packages openai and anthropic are looked for in build/clients, where scripts/install_clients.sh puts them.
+"""
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, os.environ.get("TESSERA_CLIENTS", str(ROOT / "build/clients")))
+PROGRAM = os.environ.get("TESSERA_BIN", str(ROOT / "build/release/tessera"))
+MODEL = str(ROOT / "tests/data/tiny/tiny-llama.gguf")
+TIMEOUT_S = 120  # only against hanging for ever
+GREEDY = {"temperature": 0, "cache_prompt": True}
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+class Server:
+    """A server on a free port; its standard error is kept in lines."""
+
+    def __init__(self, *flags, model=MODEL, wait=True):
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([PROGRAM, "serve", "-m", model, "--port", "0", "-c", "256", "-np", "2", "-t", "2",
+                                         *flags], stdout=subprocess.DEVNULL, stderr=self.log)
+        self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
+        if wait:
+            self.wait_for(r"^ready$")
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def wait_for(self, pattern):
+        end = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < end:
+            if found := re.search(pattern, self.text(), re.MULTILINE):
+                return found
+            if self.process.poll() is not None and not re.search(pattern, self.text(), re.MULTILINE):
+                break
+            time.sleep(0.01)
+        raise AssertionError(f"{pattern} is not in {self.text()}")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        status = self.process.wait(TIMEOUT_S)
+        self.log.close()
+        return status
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+
+    def call(self, method, path, body=None, headers=None):
+        """Status, headers and body; JSON is parsed."""
+        with contextlib.closing(self.connect()) as connection:
+            data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
+            connection.request(method, path, data, headers or {})
+            reply = connection.getresponse()
+            text = reply.read().decode()
+            is_json = reply.getheader("Content-Type", "").startswith("application/json")
+            return reply.status, reply.headers, json.loads(text) if is_json else text
+
+    def events(self, path, body):
+        """The data of every server-sent event."""
+        status, headers, text = self.call("POST", path, {**body, "stream": True})
+        assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), text
+        return [line[len("data: "):] for line in text.split("\n") if line.startswith("data: ")]
+
+    def raw(self, data, half_close=False):
+        """What comes back for these bytes until the server closes or is silent."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as s:
+            s.sendall(data)
+            if half_close:
+                s.shutdown(socket.SHUT_WR)
+            answer = b""
+            while part := s.recv(65536):
+                answer += part
+            return answer
+
+
+class ServerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.slots = tempfile.TemporaryDirectory()
+        cls.server = Server("--metrics", "--slot-save-path", cls.slots.name, "--max-body", "64K", "--log-format", "json")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+        cls.slots.cleanup()
+
+    def good(self, method, path, body=None):
+        status, _, reply = self.server.call(method, path, body)
+        self.assertEqual(status, 200, reply)
+        return reply
+
+    def bad(self, status, pattern, path, body, kind="invalid_request_error"):
+        found, _, reply = self.server.call("POST", path, body)
+        self.assertEqual(found, status, reply)
+        self.assertEqual(reply["error"]["code"], status)
+        self.assertEqual(reply["error"]["type"], kind)
+        self.assertRegex(reply["error"]["message"], pattern)
+
+
+class Routes(ServerTest):
+    def test_what_it_says_of_itself(self):
+        self.assertEqual(self.good("GET", "/health"), {"status": "ok"})
+        model = self.good("GET", "/v1/models")["data"][0]
+        self.assertEqual(model["id"], "tiny-llama.gguf")
+        self.assertGreater(model["meta"]["n_params"], 0)
+        props = self.good("GET", "/props")
+        self.assertEqual(props["total_slots"], 2)
+        self.assertEqual(props["default_generation_settings"]["n_ctx"], 256)
+        self.assertEqual(props["default_generation_settings"]["params"]["top_k"], 40)
+        slots = self.good("GET", "/slots")
+        self.assertEqual([slot["id"] for slot in slots], [0, 1])
+        self.assertEqual(self.server.raw(b"HEAD /health HTTP/1.0\r\n\r\n").split(b"\r\n\r\n")[1], b"")
+
+    def test_tokenize_and_back(self):
+        ids = self.good("POST", "/tokenize", {"content": "Hello wörld"})["tokens"]
+        self.assertEqual(self.good("POST", "/detokenize", {"tokens": ids})["content"].strip(), "Hello wörld")
+        pieces = self.good("POST", "/tokenize", {"content": "Hi", "with_pieces": True})["tokens"]
+        self.assertEqual("".join(p["piece"] for p in pieces).strip(), "Hi")
+
+    def test_apply_template(self):
+        prompt = self.good("POST", "/apply-template", {"messages": HELLO})["prompt"]
+        self.assertIn("Hello", prompt)
+
+    def test_no_such_route(self):
+        status, _, reply = self.server.call("GET", "/nowhere")
+        self.assertEqual((status, reply["error"]["type"]), (404, "not_found_error"))
+        self.assertEqual(self.server.call("GET", "/completion")[0], 405)
+
+    def test_cors(self):
+        status, headers, _ = self.server.call("OPTIONS", "/v1/chat/completions", headers={
+            "Origin": "http://page", "Access-Control-Request-Headers": "authorization"})
+        self.assertEqual(status, 204)
+        self.assertEqual(headers["Access-Control-Allow-Origin"], "http://page")
+        self.assertEqual(headers["Access-Control-Allow-Headers"], "authorization")
+
+    def test_metrics(self):
+        self.good("POST", "/completion", {"prompt": "a", "n_predict": 3, **GREEDY})
+        lines = dict(line.rsplit(" ", 1) for line in self.good("GET", "/metrics").split("\n")
+                     if line and not line.startswith("#"))
+        self.assertGreaterEqual(float(lines["llamacpp:tokens_predicted_total"]), 3)
+        self.assertEqual(float(lines["llamacpp:requests_processing"]), 0)
+
+    def test_slot_files(self):
+        first = self.good("POST", "/completion", {"prompt": "one two three", "n_predict": 2, "id_slot": 1, **GREEDY})
+        saved = self.good("POST", "/slots/1?action=save", {"filename": "s.bin"})
+        self.assertGreaterEqual(saved["n_saved"], first["tokens_evaluated"])
+        self.assertEqual(self.good("POST", "/slots/1?action=erase")["n_erased"], saved["n_saved"])
+        restored = self.good("POST", "/slots/1?action=restore", {"filename": "s.bin"})
+        self.assertEqual((restored["n_restored"], restored["n_read"]), (saved["n_saved"], saved["n_written"]))
+        for name in ("../x", "/etc/passwd", "", ".hidden", "a/b", 5):
+            self.bad(400, "filename", "/slots/1?action=save", {"filename": name})
+        self.bad(400, "slot", "/slots/99?action=erase", {})
+        self.bad(400, "action", "/slots/1?action=dance", {})
+
+
+class Completions(ServerTest):
+    def test_native(self):
+        whole = self.good("POST", "/completion", {"prompt": "The", "n_predict": 8, "return_tokens": True, **GREEDY})
+        self.assertEqual(whole["tokens_predicted"], 8)
+        self.assertEqual((whole["stop_type"], whole["stop"]), ("limit", True))
+        self.assertEqual(whole["timings"]["predicted_n"], 8)
+        events = [json.loads(e) for e in self.server.events("/completion", {"prompt": "The", "n_predict": 8, **GREEDY})]
+        self.assertEqual("".join(e["content"] for e in events), whole["content"])
+        self.assertEqual([t for e in events for t in e["tokens"]], whole["tokens"])
+        self.assertTrue(events[-1]["stop"])
+
+    def test_prompt_forms(self):
+        ids = self.good("POST", "/tokenize", {"content": "The", "add_special": True})["tokens"]
+        text = self.good("POST", "/completion", {"prompt": "The", "n_predict": 4, **GREEDY})
+        tokens = self.good("POST", "/completion", {"prompt": ids, "n_predict": 4, **GREEDY})
+        self.assertEqual(text["content"], tokens["content"])
+        both = self.good("POST", "/completion", {"prompt": ["The", ids], "n_predict": 4, **GREEDY})
+        self.assertEqual([c["content"] for c in sorted(both, key=lambda c: c["index"])], [text["content"]] * 2)
+
+    def test_prompt_is_reused(self):
+        body = {"prompt": "a b c d e f g h i j", "n_predict": 2, **GREEDY}
+        self.good("POST", "/completion", body)
+        self.assertGreater(self.good("POST", "/completion", body)["timings"]["cache_n"], 3)
+
+    def test_stop_word(self):
+        text = self.good("POST", "/completion", {"prompt": "The", "n_predict": 16, **GREEDY})["content"]
+        word = text[2:4]
+        cut = self.good("POST", "/completion", {"prompt": "The", "n_predict": 16, "stop": [word], **GREEDY})
+        self.assertEqual((cut["stop_type"], cut["stopping_word"], cut["content"]), ("word", word, text.split(word)[0]))
+
+    def test_seeds(self):
+        body = {"prompt": "x", "n_predict": 12, "seed": 7, "temperature": 5.0, "top_k": 0, "top_p": 1, "min_p": 0}
+        one = self.good("POST", "/completion", body)["content"]
+        self.assertEqual(self.good("POST", "/completion", body)["content"], one)
+        self.assertNotEqual(self.good("POST", "/completion", {**body, "seed": 8})["content"], one)
+
+    def test_logit_bias(self):
+        first = self.good("POST", "/completion", {"prompt": "The", "n_predict": 1, "return_tokens": True, "n_probs": 3,
+                                                  **GREEDY})
+        probs = first["completion_probabilities"][0]
+        self.assertEqual(len(probs["top_logprobs"]), 3)
+        self.assertEqual(probs["id"], probs["top_logprobs"][0]["id"])
+        banned = self.good("POST", "/completion", {"prompt": "The", "n_predict": 1, "n_probs": 1, **GREEDY,
+                                                   "logit_bias": [[probs["id"], False]]})
+        self.assertEqual(banned["completion_probabilities"][0]["id"], probs["top_logprobs"][1]["id"])
+        wanted = self.good("POST", "/v1/completions", {"prompt": "The", "max_tokens": 1, "logprobs": 1, **GREEDY,
+                                                       "logit_bias": {str(probs["top_logprobs"][2]["id"]): 100}})
+        self.assertEqual(wanted["choices"][0]["logprobs"]["tokens"], [probs["top_logprobs"][2]["token"]])
+
+    def test_openai_completions(self):
+        reply = self.good("POST", "/v1/completions", {"prompt": ["The", "A"], "max_tokens": 4, "n": 2, "echo": True,
+                                                      **GREEDY})
+        self.assertEqual([c["index"] for c in reply["choices"]], [0, 1, 2, 3])
+        self.assertTrue(reply["choices"][0]["text"].strip().startswith("The"))
+        self.assertEqual(reply["choices"][0]["text"], reply["choices"][1]["text"])
+        self.assertEqual(reply["usage"]["completion_tokens"], 16)
+        self.assertEqual(reply["choices"][0]["finish_reason"], "length")
+
+    def test_chat(self):
+        body = {"messages": HELLO, "max_tokens": 6, **GREEDY}
+        reply = self.good("POST", "/v1/chat/completions", body)
+        message = reply["choices"][0]["message"]
+        self.assertEqual((reply["object"], message["role"]), ("chat.completion", "assistant"))
+        self.assertEqual(reply["usage"]["completion_tokens"], 6)
+        events = self.server.events("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
+        self.assertEqual(events[-1], "[DONE]")
+        chunks = [json.loads(e) for e in events[:-1]]
+        self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
+        text = "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"])
+        self.assertEqual(text, message["content"])
+        self.assertEqual(chunks[-2]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(chunks[-1]["usage"]["total_tokens"], reply["usage"]["total_tokens"])
+
+    def test_chat_logprobs(self):
+        reply = self.good("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 3, "logprobs": True,
+                                                           "top_logprobs": 2, "n": 2, **GREEDY})
+        for choice in reply["choices"]:
+            self.assertGreaterEqual(len(choice["logprobs"]["content"]), 1)
+            self.assertEqual(len(choice["logprobs"]["content"][0]["top_logprobs"]), 2)
+
+    def test_neighbours_change_nothing(self):
+        def ask(i):
+            return self.good("POST", "/completion", {"prompt": f"Story {i % 3}", "n_predict": 24, **GREEDY})["content"]
+        alone = [ask(i) for i in range(3)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertEqual(list(pool.map(ask, range(12))), [alone[i % 3] for i in range(12)])
+
+    def test_log_row(self):
+        self.good("POST", "/completion", {"prompt": "log me", "n_predict": 3, **GREEDY})
+        rows = [json.loads(line) for line in self.server.text().split("\n") if line.startswith("{")]
+        row = [r for r in rows if r["path"] == "/completion"][-1]
+        self.assertEqual((row["status"], row["tokens"], row["stop"]), (200, 3, "limit"))
+
+
+class BadRequests(ServerTest):
+    def tearDown(self):
+        self.good("GET", "/health")
+
+    def test_bodies(self):
+        chat = "/v1/chat/completions"
+        self.bad(400, "messages", chat, {})
+        self.bad(400, "no valid JSON", chat, "{\"messages\": ")
+        self.bad(400, "no valid JSON", chat, b"\xff\xfe")
+        self.bad(400, "must be a JSON object", chat, [])
+        self.bad(400, "nested", chat, "[" * 50000)
+        self.bad(400, "nested", chat, '{"a":' * 10000)
+        self.bad(400, "members", chat, {str(i): 0 for i in range(3000)})
+        self.bad(400, r"\w", chat, {"messages": "x"})
+        self.bad(400, r"\w", chat, {"messages": [5]})
+        self.bad(400, r"\w", chat, {"messages": [{"content": "no role"}]})
+        self.bad(400, "prompt", "/completion", {})
+
+    def test_every_field_of_a_wrong_type(self):
+        wrong = [[], {}, "text", True, -7.5, 1e308, [[[]]], {"a": {"b": []}}]
+        fields = ["n_predict", "max_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty",
+                  "repeat_last_n", "seed", "stop", "stream", "logit_bias", "samplers", "n_probs", "id_slot", "n_keep",
+                  "n_discard", "ignore_eos", "cache_prompt", "dry_sequence_breakers", "mirostat", "t_max_predict_ms",
+                  "sse_ping_interval", "post_sampling_probs", "return_tokens", "return_progress", "timings_per_token",
+                  "priority", "prompt", "n", "json_schema", "grammar", "response_format"]
+        for field in fields:
+            n_bad = 0
+            for value in wrong:
+                body = {"prompt": "a", "n_predict": 1, field: value}
+                status, _, reply = self.server.call("POST", "/completion", body)
+                self.assertIn(status, (200, 400, 501), (body, reply))
+                n_bad += status != 200
+                if status == 400:
+                    self.assertRegex(reply["error"]["message"], r"\w+ .*\w+")
+            self.assertGreaterEqual(n_bad, 3, field)
+
+    def test_chat_fields_of_a_wrong_type(self):
+        for field in ("messages", "tools", "tool_choice", "stream_options", "logprobs", "top_logprobs", "model",
+                      "chat_template_kwargs", "reasoning_format", "parallel_tool_calls"):
+            for value in (5, "text", [5], {"a": 5}, [[]], True):
+                body = {"messages": HELLO, "max_tokens": 1, field: value}
+                status, _, reply = self.server.call("POST", "/v1/chat/completions", body)
+                self.assertIn(status, (200, 400, 501), (body, reply))
+        self.bad(400, "top_logprobs", "/v1/chat/completions", {"messages": HELLO, "top_logprobs": 3})
+
+    def test_too_long(self):
+        self.bad(400, r"256|255", "/completion", {"prompt": "word " * 2000, "n_predict": 1})
+        self.bad(400, "vocabulary|token id", "/completion", {"prompt": [1, 99999999], "n_predict": 1})
+        self.bad(413, "longer than 65536", "/completion", {"prompt": "x" * 70000})
+
+    def test_what_cannot_be_kept_is_refused(self):
+        for body in ({"grammar": "root ::= \"a\""}, {"json_schema": {"type": "object"}},
+                     {"response_format": {"type": "json_object"}}):
+            self.bad(501, "cannot restrict", "/completion", {"prompt": "a", **body}, "not_supported_error")
+
+
+class HostileClients(ServerTest):
+    def tearDown(self):
+        self.good("GET", "/health")
+
+    def test_no_http(self):
+        self.assertIn(b" 400 ", self.server.raw(b"\x16\x03\x01\x02\x00 hello\r\n\r\n").split(b"\r\n")[0])
+        self.assertIn(b" 400 ", self.server.raw(b"GET / HTTP/9.9\r\n\r\n").split(b"\r\n")[0])
+        self.assertIn(b" 400 ", self.server.raw(b"POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n").split(b"\r\n")[0])
+
+    def test_huge_headers(self):
+        answer = self.server.raw(b"GET /health HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n\r\n")
+        self.assertIn(b" 431 ", answer.split(b"\r\n")[0])
+
+    def test_announced_body_is_too_long(self):
+        answer = self.server.raw(b"POST /tokenize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
+        self.assertIn(b" 413 ", answer.split(b"\r\n")[0])
+
+    def test_half_closed_and_pipelined(self):
+        ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        self.assertIn(b'{"status":"ok"}', self.server.raw(ask, half_close=True))
+        self.assertEqual(self.server.raw(ask + ask + ask.replace(b"Host: x", b"Connection: close")).count(b'"ok"'), 3)
+
+    def test_http_1_0(self):
+        answer = self.server.raw(b"GET /health HTTP/1.0\r\n\r\n")
+        self.assertIn(b"Connection: close", answer)
+
+    def test_body_in_chunks(self):
+        body = b'{"content": "Hi"}'
+        answer = self.server.raw(b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+                                 b"5\r\n" + body[:5] + b"\r\n" + b"%x\r\n" % (len(body) - 5) + body[5:] + b"\r\n0\r\n\r\n")
+        self.assertIn(b'"tokens":[', answer)
+
+    def test_keep_alive(self):
+        with contextlib.closing(self.server.connect()) as connection:
+            for _ in range(3):
+                connection.request("GET", "/health")
+                self.assertEqual(connection.getresponse().read(), b'{"status":"ok"}')
+            connection.request("POST", "/completion", json.dumps({"prompt": "a", "n_predict": 2, "stream": True}))
+            self.assertIn(b'"stop":true', connection.getresponse().read())
+            connection.request("GET", "/health")
+            self.assertEqual(connection.getresponse().status, 200)
+
+    def test_client_leaves(self):
+        for streams in (True, False):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+                body = json.dumps({"prompt": "a", "n_predict": -1, "stream": streams, "ignore_eos": True,
+                                   "context_shift": True}).encode()
+                s.sendall(b"POST /completion HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                if streams:
+                    s.recv(10)
+        end = time.monotonic() + TIMEOUT_S
+        while any(slot["is_processing"] for slot in self.good("GET", "/slots")):
+            self.assertLess(time.monotonic(), end)
+
+
+class Lifecycle(unittest.TestCase):
+    def start(self, *flags, **options):
+        server = Server(*flags, **options)
+        self.addCleanup(lambda: server.log.closed or server.stop())
+        return server
+
+    def test_keys(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("from-file\n")
+            file.flush()
+            server = self.start("--api-key", "one,two", "--api-key-file", file.name)
+            for headers, status in (({}, 401), ({"Authorization": "Bearer nope"}, 401), ({"Authorization": "Bearer one"}, 200),
+                                    ({"authorization": "bearer two"}, 200), ({"X-Api-Key": "from-file"}, 200)):
+                self.assertEqual(server.call("GET", "/props", headers=headers)[0], status, headers)
+            self.assertEqual(server.call("GET", "/health")[0], 200)
+            self.assertEqual(server.call("GET", "/v1/models")[0], 200)
+            _, _, reply = server.call("POST", "/v1/messages", {})
+            self.assertEqual(reply["error"]["type"], "authentication_error")
+
+    def test_full_queue(self):
+        server = self.start("-np", "1", "--queue-size", "1", "--context-shift", "--metrics")
+        endless = json.dumps({"prompt": "a", "n_predict": -1, "stream": True, "ignore_eos": True})
+        with contextlib.closing(server.connect()) as busy, contextlib.closing(server.connect()) as waiting:
+            busy.request("POST", "/completion", endless)
+            busy.getresponse().read(1)
+            waiting.request("POST", "/completion", endless)
+            while "requests_deferred 1" not in server.call("GET", "/metrics")[2]:
+                time.sleep(0.01)
+            status, headers, error = server.call("POST", "/completion", {"prompt": "b", "n_predict": 1})
+            self.assertEqual((status, headers["Retry-After"]), (429, "1"), error)
+
+    def test_running_requests_finish_after_sigterm(self):
+        server = self.start()
+        with contextlib.closing(server.connect()) as busy, contextlib.closing(server.connect()) as late:
+            busy.request("POST", "/completion", json.dumps({"prompt": "a", "n_predict": 200, "stream": True, "ignore_eos": True}))
+            reply = busy.getresponse()
+            reply.read(1)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("shutting down")
+            with contextlib.suppress(ConnectionError, http.client.HTTPException):  # it may have finished by now
+                late.request("POST", "/completion", json.dumps({"prompt": "b"}))
+                self.assertEqual(late.getresponse().status, 503)
+            self.assertIn(b'"tokens_predicted":200', reply.read())
+        self.assertEqual(server.process.wait(TIMEOUT_S), 0)
+
+    def test_second_signal_ends_at_once(self):
+        server = self.start("--context-shift")
+        with contextlib.closing(server.connect()) as busy:
+            busy.request("POST", "/completion", json.dumps({"prompt": "a", "n_predict": -1, "stream": True, "ignore_eos": True}))
+            busy.getresponse().read(1)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("shutting down")
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(TIMEOUT_S), -signal.SIGTERM)
+
+    def test_port_opens_before_the_model_is_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s.sock")
+            pipe = os.path.join(folder, "template")
+            os.mkfifo(pipe)  # loading waits until somebody writes it
+            server = self.start("--host", f"127.0.0.1,{path}", "--chat-template-file", pipe, wait=False)
+            for route in ("/health", "/v1/models"):
+                status, _, reply = server.call("GET", route)
+                self.assertEqual((status, reply["error"]["message"], reply["error"]["type"]),
+                                 (503, "Loading model", "unavailable_error"))
+            pathlib.Path(pipe).write_text("{{ messages[0].content }}!", encoding="utf-8")
+            server.wait_for("^ready$")
+            self.assertEqual(server.call("POST", "/apply-template", {"messages": HELLO})[2]["prompt"], "Hello!")
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(path)
+                s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                self.assertIn(b"200 OK", s.recv(1000))
+            self.assertEqual(server.stop(), 0)
+            self.assertFalse(os.path.exists(path))
+
+    def test_reasoning_is_told_apart(self):
+        with tempfile.NamedTemporaryFile("w") as file:  # the prompt ends inside reasoning, and this model never ends it
+            file.write("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<think>\n")
+            file.flush()
+            server = self.start("--chat-template-file", file.name)
+            chat = {"messages": HELLO, "max_tokens": 6, **GREEDY}
+            message = server.call("POST", "/v1/chat/completions", chat)[2]["choices"][0]["message"]
+            thought = message["reasoning_content"]
+            self.assertEqual((message["content"], bool(thought.strip())), ("", True))
+            chunks = [json.loads(e) for e in server.events("/v1/chat/completions", chat)[:-1]]
+            self.assertEqual("".join(c["choices"][0]["delta"].get("reasoning_content", "") for c in chunks), thought)
+            plain = server.call("POST", "/v1/chat/completions", {**chat, "reasoning_format": "none"})[2]
+            self.assertIn(thought.strip(), plain["choices"][0]["message"]["content"])
+            block = server.call("POST", "/v1/messages", chat)[2]["content"][0]
+            self.assertEqual((block["type"], block["thinking"]), ("thinking", thought))
+            kinds = [json.loads(e)["type"] for e in server.events("/v1/messages", chat)]
+            self.assertEqual((kinds[0], kinds[1], kinds[-1]), ("message_start", "content_block_start", "message_stop"))
+            item = server.call("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 6, **GREEDY})[2]["output"][0]
+            self.assertEqual((item["type"], item["content"][0]["text"]), ("reasoning", thought))
+
+    def test_conversation_with_tools_reaches_the_template(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}{{ m.role }}="
+                       "{{ m.content }}{% for c in m.tool_calls or [] %}({{ c.function.name }}){% endfor %};{% endfor %}")
+            file.flush()
+            server = self.start("--chat-template-file", file.name)
+            call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+            openai = {"tools": [tool], "messages": [*HELLO, {"role": "assistant", "content": "", "tool_calls": [call]},
+                                                    {"role": "tool", "tool_call_id": "c", "content": "42"}]}
+            prompt = server.call("POST", "/apply-template", openai)[2]["prompt"]
+            self.assertEqual(prompt, "[f]user=Hello;assistant=(f);tool=42;")
+            ids = server.call("POST", "/tokenize", {"content": prompt, "add_special": True})[2]["tokens"]
+            anthropic = {"tools": [{"name": "f", "input_schema": {"type": "object"}}], "messages": [
+                *HELLO, {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "42"}]}]}
+            counted = server.call("POST", "/v1/messages/count_tokens", anthropic)[2]
+            self.assertEqual(counted, {"input_tokens": len(ids)})
+            status, _, reply = server.call("POST", "/v1/chat/completions", {**openai, "tool_choice": "required"})
+            self.assertEqual((status, reply["error"]["type"]), (501, "not_supported_error"))
+
+    def test_what_cannot_start(self):
+        for flags, pattern in ((["-m", "/nowhere.gguf"], "nowhere"), (["-m", MODEL, "--host", "256.1.2.3"], "--host"),
+                               (["-m", MODEL, "--api-key", ""], "key")):
+            done = subprocess.run([PROGRAM, "serve", "--port", "0", *flags], capture_output=True, timeout=TIMEOUT_S)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr.decode(), pattern)
+
+
+class Clients(ServerTest):
+    """What the packages make of it."""
+
+    def test_openai(self):
+        import openai
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", max_retries=0)
+        self.assertEqual(client.models.list().data[0].id, "tiny-llama.gguf")
+        body = {"model": "m", "messages": HELLO, "max_tokens": 5, "temperature": 0}
+        whole = client.chat.completions.create(**body)
+        stream = list(client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}))
+        text = "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual(stream[-1].usage.completion_tokens, 5)
+        legacy = client.completions.create(model="m", prompt="The", max_tokens=3, temperature=0)
+        self.assertEqual(legacy.usage.completion_tokens, 3)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            client.chat.completions.create(**{**body, "temperature": "hot"})
+        self.assertIn("temperature", str(caught.exception))
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+        client.chat.completions.create(**body, tools=[tool])
+
+    def test_openai_responses(self):
+        import openai
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", max_retries=0)
+        body = {"model": "m", "input": "Hello", "max_output_tokens": 5, "temperature": 0}
+        whole = client.responses.create(**body)
+        self.assertEqual((whole.status, whole.usage.output_tokens), ("incomplete", 5))
+        events = list(client.responses.create(**body, stream=True))
+        self.assertEqual([e.sequence_number for e in events], list(range(len(events))))
+        self.assertEqual("".join(e.delta for e in events if e.type == "response.output_text.delta"), whole.output_text)
+        self.assertEqual(events[-1].response.output_text, whole.output_text)
+        listed = client.responses.create(**{**body, "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "42"}]})
+        self.assertEqual(listed.usage.output_tokens, 5)
+        with self.assertRaises(openai.APIStatusError):
+            client.responses.create(**body, previous_response_id="resp_1")
+
+    def test_anthropic(self):
+        import anthropic
+        client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{self.server.port}", api_key="none", max_retries=0)
+        body = {"model": "m", "messages": HELLO, "max_tokens": 5, "system": "Be brief.", "extra_body": GREEDY}
+        whole = client.messages.create(**body)
+        self.assertEqual((whole.stop_reason, whole.usage.output_tokens), ("max_tokens", 5))
+        with client.messages.stream(**body) as stream:
+            text = "".join(stream.text_stream)
+            final = stream.get_final_message()
+        self.assertEqual(text, whole.content[0].text)
+        self.assertEqual((final.stop_reason, final.content[0].text), ("max_tokens", text))
+        counted = client.messages.count_tokens(model="m", messages=HELLO, system="Be brief.")
+        self.assertEqual(counted.input_tokens, whole.usage.input_tokens + whole.usage.cache_read_input_tokens)
+        with self.assertRaises(anthropic.BadRequestError):
+            client.messages.create(**{**body, "extra_body": {"top_k": "many"}})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-") and os.path.exists(sys.argv[1]):
+        PROGRAM = sys.argv.pop(1)
+    unittest.main()

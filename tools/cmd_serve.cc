@@ -1,0 +1,180 @@
+// `tessera serve`: opens the port, loads the model while /health says so, and answers requests until a signal comes.
+
+#include <atomic>
+#include <csignal>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "commands.h"
+#include "common.h"
+#include "generation.h"
+#include "server/http_server.h"
+#include "server/server.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::chrono::seconds kFlushTime{5};  // for the last replies to reach their clients
+
+Result<ServerSettings> server_settings(const ParsedFlags& flags) {
+  ServerSettings settings;
+  settings.alias = flags.get_string("alias");
+  settings.model_path = flags.get_string("model");
+  settings.slot_save_path = flags.get_string("slot-save-path");
+  settings.build = fmt::format("tessera {}", TESSERA_VERSION);
+  settings.slots_route = flags.get_bool("slots");
+  settings.metrics_route = flags.get_bool("metrics");
+  settings.log_json = flags.get_string("log-format") == "json";
+  settings.ping = std::chrono::seconds(flags.get_uint("sse-ping-interval"));
+  for (const std::string& list : flags.get_texts("api-key")) {
+    for (size_t begin = 0; begin <= list.size();) {
+      const size_t end = std::min(list.find(',', begin), list.size());
+      settings.api_keys.push_back(list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  if (flags.given("api-key-file")) {
+    ASSIGN_OR_RETURN(const std::string text, read_input(flags.get_string("api-key-file")));
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      settings.api_keys.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  for (std::string& key : settings.api_keys) {
+    key.erase(key.find_last_not_of(" \t\r") + 1);
+  }
+  std::erase(settings.api_keys, "");
+  if (settings.api_keys.empty() && (flags.given("api-key") || flags.given("api-key-file"))) {
+    return Status(ErrorCode::kInvalidArgument, "--api-key and --api-key-file name no key");
+  }
+  return settings;
+}
+
+HttpServerOptions http_options(const ParsedFlags& flags) {
+  HttpServerOptions options;
+  options.hosts = flags.get_string_list("host");
+  options.port = static_cast<uint16_t>(flags.get_uint("port"));
+  options.n_handlers = static_cast<int>(flags.get_uint("threads-http"));
+  options.limits.body_bytes = flags.get_bytes("max-body");
+  options.limits.n_connections = static_cast<int64_t>(flags.get_uint("max-connections"));
+  options.limits.read = options.limits.write = std::chrono::seconds(flags.get_uint("timeout"));
+  return options;
+}
+
+Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const Log& log,
+                                                 const std::atomic<bool>& interrupted) {
+  ModelOptions options = model_options(flags);
+  options.needs_text = true;
+  if (options.context.n_ctx == 0) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<Model> vocabulary, load_vocabulary(flags));
+    options.context.n_ctx = vocabulary->summary().n_ctx_train;
+  }
+  options.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
+  options.context.n_kv_tokens = options.context.n_ctx;
+  auto served = std::make_shared<ServedModel>();
+  ASSIGN_OR_RETURN(served->model, load_model(options, log, &interrupted));
+  served->template_source = served->model->chat_template_source();
+  if (flags.given("chat-template-file")) {
+    ASSIGN_OR_RETURN(served->template_source, read_input(flags.get_string("chat-template-file")));
+  }
+  ASSIGN_OR_RETURN(ChatTemplate chat_template, served->model->chat_template(served->template_source));
+  served->chat_template = std::make_unique<ChatTemplate>(std::move(chat_template));
+  served->chat_format = detect_chat_format(served->template_source);
+  ASSIGN_OR_RETURN(GenerateOptions generation, generate_options(flags, *served->model));
+  served->defaults.sampling = std::move(generation.sampler);
+  served->defaults.max_tokens = generation.max_tokens;
+  served->defaults.ignore_eos = generation.ignore_eos;
+  served->defaults.context_shift = generation.context_shift;
+  served->defaults.n_keep = generation.n_keep;
+  served->defaults.stop = std::move(generation.stop_words);
+  ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::create(served->model, options.context));
+  ServingOptions serving;
+  serving.n_queue = static_cast<int64_t>(flags.get_uint("queue-size"));
+  serving.batch_invariant = flags.get_bool("batch-invariant");
+  ASSIGN_OR_RETURN(served->serving, Serving::start(std::move(context), serving, log));
+  return served;
+}
+
+// SIGINT and SIGTERM, blocked in every thread that is started while this exists, and waited for here.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  }
+  ~StopSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  void wait() const {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+  }
+  /// From now on a signal ends the process.
+  void let_through() const { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+  /// Ends wait() from another thread.
+  static void raise() { kill(getpid(), SIGTERM); }
+
+ private:
+  sigset_t signals_ = {};
+  sigset_t before_ = {};
+};
+
+}  // namespace
+
+Status cmd_serve(const ParsedFlags& flags) {
+  const Log log = command_log(flags);
+  ASSIGN_OR_RETURN(ServerSettings settings, server_settings(flags));
+  const StopSignals signals;
+  Server server(std::move(settings), log);
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> http,
+                   HttpServer::start(
+                       http_options(flags),
+                       [&server](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+                         server.handle(std::move(request), std::move(exchange));
+                       },
+                       [](int status, std::string_view message) { return error_body(status, message); }));
+  for (const std::string& address : http->addresses()) {
+    log.info("listening on " + address);
+  }
+  std::atomic<bool> interrupted = false;
+  Status loaded;
+  std::thread loader([&] {
+    auto served = load_served(flags, log, interrupted);
+    if (served.ok()) {
+      server.set_model(std::move(*served));
+      log.info("ready");
+    } else {
+      loaded = served.status();
+      if (!interrupted) {
+        StopSignals::raise();
+      }
+    }
+  });
+  signals.wait();
+  interrupted = true;
+  signals.let_through();
+  server.begin_shutdown();
+  loader.join();
+  const std::chrono::seconds grace(flags.get_uint("shutdown-grace"));
+  const std::shared_ptr<ServedModel> served = server.model();
+  if (served != nullptr) {
+    log.info(fmt::format("shutting down; requests that run have {} s", grace.count()));
+    if (const Status drained = served->serving->drain(grace); !drained.ok()) {
+      log.warning(drained.message());
+    }
+  }
+  http->stop(kFlushTime);
+  if (served != nullptr) {
+    served->serving->stop();
+  }
+  return loaded.code() == ErrorCode::kCancelled ? Status() : loaded;
+}
+
+}  // namespace tessera
