@@ -134,6 +134,10 @@ TEST(KvCache, CopiesOnlyASharedPartialLastPage) {
 
   // Both sharers write in one batch: the first leaves, the last one keeps the original.
   const std::vector<KvToken> tokens = {{0}, {1}, {2}};
+  EXPECT_EQ(cache.pages_needed(0, std::vector<KvGrowth>{{0, 1}}), 1);
+  EXPECT_EQ(cache.pages_needed(0, std::vector<KvGrowth>{{0, 1}, {1, 1}}), 1);
+  EXPECT_EQ(cache.pages_needed(0, std::vector<KvGrowth>{{0, 0}, {1, 25}}), 2);  // a copy and a page more
+  EXPECT_EQ(cache.pages_needed(0, std::vector<KvGrowth>{{0, 1}, {1, 1}, {2, 1}}), 2);
   const Result<KvBatch> batch = cache.prepare(tokens);
   ASSERT_TRUE(batch.ok());
   ASSERT_EQ(batch->copies.size(), 1U);

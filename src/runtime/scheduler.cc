@@ -27,6 +27,35 @@ int64_t pages_for(int64_t n_tokens) {
   return (n_tokens + kPageTokens - 1) / kPageTokens;
 }
 
+// Of the copies on write that pages_needed() counts, those that are not made once these idle slots are emptied.
+int64_t spared_copies(const KvCache& kv, int32_t klass, std::span<const KvGrowth> growth,
+                      std::span<const int32_t> idle) {
+  struct Sharers {
+    int64_t n_writers = 0;
+    int64_t n_idle = 0;
+  };
+  std::map<int32_t, Sharers> partial_pages;
+  for (const KvGrowth& g : growth) {
+    const int64_t length = kv.length(g.seq);
+    if (g.n_tokens == 0 || length % kPageTokens == 0) {
+      continue;
+    }
+    // A page that is shared lies at the same place of all tables.
+    const auto place = static_cast<size_t>(length / kPageTokens);
+    const int32_t page = kv.pages(klass, g.seq)[place];
+    Sharers& sharers = partial_pages[page];
+    ++sharers.n_writers;
+    sharers.n_idle = std::ranges::count_if(
+        idle, [&](int32_t s) { return kv.pages(klass, s).size() > place && kv.pages(klass, s)[place] == page; });
+  }
+  int64_t n_spared = 0;
+  for (const auto& [page, sharers] : partial_pages) {
+    const int64_t n_others = kv.page_refs(klass, page) - 1;
+    n_spared += std::min(sharers.n_writers, n_others) - std::min(sharers.n_writers, n_others - sharers.n_idle);
+  }
+  return n_spared;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SequenceMemory& memory, const SchedulerOptions& options)
@@ -322,8 +351,11 @@ bool Scheduler::has_room(const Task& task, const Berth& berth) const {
     return true;
   }
   std::vector<KvGrowth> growth;
+  std::vector<int32_t> idle_slots;
   for (int32_t s = 0; s < n_slots(); ++s) {
-    if (!idle(s)) {
+    if (idle(s)) {
+      idle_slots.push_back(s);
+    } else {
       const int64_t n_soon = std::min(size_of(this->task(user(s)).request.tokens) + kPageTokens, n_ctx());
       growth.push_back({s, n_soon - memory_.length(s)});
     }
@@ -336,7 +368,8 @@ bool Scheduler::has_room(const Task& task, const Berth& berth) const {
     }
     const int64_t n_needed =
         pages_for(size_of(task.request.tokens)) - berth.length / kPageTokens + kv.pages_needed(klass, growth);
-    if (n_needed > kv.pages_free(klass) && n_needed > kv.pages_free(klass) + pages_of_idle(klass, berth)) {
+    if (n_needed > kv.pages_free(klass) &&
+        n_needed - spared_copies(kv, klass, growth, idle_slots) > kv.pages_free(klass) + pages_of_idle(klass, berth)) {
       return false;
     }
   }
