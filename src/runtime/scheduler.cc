@@ -139,6 +139,10 @@ void Scheduler::replace(int64_t id, std::vector<int32_t> tokens) {
   t.request.branches.clear();
   t.n_prompt = size_of(t.request.tokens);
   replaced_.push_back(id);
+  // Who waits for what it had waits in vain.
+  for (auto& [other, follower] : tasks_) {
+    follower.leader_length = follower.leader == id ? 0 : follower.leader_length;
+  }
 }
 
 void Scheduler::end(int64_t id, int64_t now_us) {
