@@ -19,7 +19,7 @@ import tempfile
 # What front ends see of runtime, and what they share with it.
 FRONT = ["runtime/engine.h", "runtime/context.h", "runtime/generate.h", "runtime/sampler.h",
          "runtime/sampler_grammar.h", "runtime/sampler_options.h", "runtime/serving.h", "runtime/split_policy.h",
-         "runtime/stop.h", "tokenizer"]
+         "runtime/stop.h", "runtime/fit.h", "tokenizer"]
 # room: what it may include. "x" is a whole room, "x/y.h" one header. Rooms are the longest matching folder of src/.
 ALLOWED = {
     "base": [],
@@ -42,8 +42,8 @@ ALLOWED = {
     "server": FRONT,
 }
 # Tools whose file name begins so may look one room deeper.
-TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement"], "cmd_devices": ["device"],
-               "cmd_bench": ["device/registry.h"],
+TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement", "runtime/switch_plan.h"], "cmd_devices": ["device"],
+               "cmd_bench": ["device/registry.h"], "cmd_batched_bench": ["runtime/switch_plan.h"],
                "cmd_share": ["residency"], "cmd_serve": ["server"], "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
 FREE_FOLDERS = ("bench", "tests", "fuzz", "lab")  # may include anything
 

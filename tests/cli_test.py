@@ -757,6 +757,146 @@ class Bench(CliTest):
         self.assertEqual([cell.strip() for cell in shared.splitlines()[-1].split("|")[1:5]], ["8", "4", "3", "20"])
         self.bad(2, "-npl", "batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "0")
 
+    def test_break_even_compares_layer_and_tensor(self):
+        common = ("batched-bench", "-m", LLAMA, "-npp", "16", "-ntg", "4", "-t", "2", "--break-even")
+        pair = ("--device", "cpu:0,cpu:1")
+        out = self.good(*common, *pair, "--output-format", "jsonl", "--switch-ms", "5").decode()
+        rows = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([row["pl"] for row in rows], [1, 2, 4, 8])
+        for row in rows:
+            self.assertEqual(row["switch_ms"], 5)
+            gain_ms = (row["tensor"]["t_pp"] - row["layer"]["t_pp"]) / 16 * 1e3
+            if gain_ms > 0:
+                self.assertAlmostEqual(row["break_even_prompt"], 5 / gain_ms, delta=1e-6 * row["break_even_prompt"])
+            else:
+                self.assertIsNone(row["break_even_prompt"])
+        table = self.good(*common, *pair, "-npl", "2", "--sim-link", "1GB/s:1us").decode().splitlines()
+        self.assertEqual(len(table), 3)
+        self.assertEqual({line.count("|") for line in table}, {13})
+        self.bad(2, "several devices", *common)
+        self.bad(2, "leave --split-mode out", *common, *pair, "-sm", "layer")
+        self.bad(2, "-ntg above 0", *common, *pair, "-ntg", "0")
+        self.bad(2, "is no rate", *common, *pair, "--sim-link", "fast")
+
+
+class Plan(CliTest):
+    PAIR = ["--device", "cpu:0,cpu:1", "--device-memory", "64M", "-c", 64]
+
+    def plan(self, *args):
+        return self.good_json("plan", "-m", LLAMA, *self.PAIR, "--json", *args)
+
+    def test_json_adds_up(self):
+        report = self.plan("--from", "layer", "--to", "tensor", "--kv-tokens", 64, "--moves")
+        self.assertEqual((report["from"], report["to"], report["n_cuts"]), ("layer", "tensor", 2))
+        self.assertEqual(report["n_moves"], len(report["moves"]))
+        crossing = [move for move in report["moves"] if move["from"] != move["to"]]
+        self.assertEqual(report["moved_bytes"], sum(move["bytes"] for move in crossing))
+        for link in report["links"]:
+            self.assertEqual(link["bytes"], sum(move["bytes"] for move in report["moves"]
+                                                if (move["from"], move["to"]) == (link["from"], link["to"])))
+        self.assertEqual(sum(link["n_moves"] for link in report["links"]), report["n_moves"])
+        self.assertIn("kv", {move["kind"] for move in report["moves"]})
+        for device in report["devices"]:
+            self.assertGreaterEqual(device["peak_bytes"], max(device["from"]["total_bytes"], device["to"]["total_bytes"]))
+            self.assertLessEqual(device["peak_bytes"], device["budget_bytes"])
+        self.assertGreater(report["predicted_ms"], 0)
+        self.assertNotIn("moves", self.plan("--from", "layer", "--to", "tensor"))
+
+    def test_counts_are_those_of_a_run(self):
+        report = self.plan("--from", "layer", "--to", "tensor")
+        for side, mode in (("from", "layer"), ("to", "tensor")):
+            done = self.good_json("run", "-m", LLAMA, "-p", "x", "-n", 1, *self.PAIR, "-sm", mode, "--json")
+            for planned, used in zip(report["devices"], done["devices"]):
+                for key in ("weight_bytes", "kv_bytes", "rec_bytes", "scratch_bytes"):
+                    self.assertEqual(planned[side][key], used[key])
+
+    def test_a_faster_link_takes_less_time(self):
+        slow, fast = (self.plan("--from", "layer", "--to", "tensor", "--sim-link", link)["predicted_ms"]
+                      for link in ("10MB/s:0us", "1GB/s:0us"))
+        self.assertAlmostEqual(slow / fast, 100, delta=1)
+
+    def test_for_people(self):
+        text = self.good("plan", "-m", LLAMA, *self.PAIR, "--from", "layer", "--to", "tensor", "--moves").decode()
+        self.assertRegex(text, r"cpu:0 -> cpu:1 +\d+ +[\d.]+\n")
+        self.assertRegex(text, r"predicted: [\d.]+ ms at 12.0 GB/s")
+        self.assertRegex(text, r"attn layer 0 cut 1 +0 +\d+ +cpu:0\+\d+")
+        same = self.good("plan", "-m", LLAMA, *self.PAIR, "--from", "tensor", "--to", "tensor").decode()
+        self.assertIn("nothing moves\n", same)
+        many = self.good("plan", "-m", LLAMA, "--device", "null:0,null:1,null:2", "--from", "none", "--to", "layer").decode()
+        self.assertIn("null:0 -> null:2", many)
+
+    def test_errors(self):
+        def bad(status, pattern, *args):
+            self.bad(status, pattern, "plan", "-m", LLAMA, *args)
+        modes = ("--from", "layer", "--to", "tensor")
+        bad(2, "needs the flag --from", "--to", "tensor")
+        bad(2, "tensr.*did you mean tensor", "--from", "layer", "--to", "tensr")
+        bad(2, "did you mean layer", "--from", "layers", "--to", "tensor")
+        bad(2, "-5 is below 0", *modes, "--kv-tokens", "-5")
+        bad(2, "not a number of bytes", *modes, "--device-memory", "-1G")
+        bad(2, "not a number of bytes", *modes, "--transition-staging", "-64M")
+        bad(2, "is no rate above 0", *modes, "--sim-link", "12:10us")
+        bad(2, "is no time", *modes, "--sim-link", "12GB/s:soon")
+        bad(2, "--tensor-split|-ts", *modes, "-ts", "-1,2")
+        bad(1, "kv-tokens is 65", *modes, "-c", "64", "--kv-tokens", "65")
+        bad(1, "raise --transition-staging", *modes, "--device", "cpu:0,cpu:1", "--transition-staging", "1K")
+        bad(1, "--to-tensor-split has 3 shares for 2 devices", *modes, "--device", "cpu:0,cpu:1", "--to-tensor-split", "1,2,3")
+        bad(1, "cpu:0 needs .* and has 0.1; cpu:1 needs .* and has 0.1", *modes, "--device", "cpu:0,cpu:1",
+            "--device-memory", "100K")
+
+
+class Fit(CliTest):
+    MOE = TINY / "tiny-llama-moe.gguf"
+
+    def fit(self, *args):
+        done = run("run", "-p", "x", "-n", 1, "--json", *args)
+        self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
+        return json.loads(done.stdout), done.stderr.decode()
+
+    def test_the_context_is_what_the_budget_allows(self):
+        f32 = ("-ctk", "f32", "-ctv", "f32")
+        report, said = self.fit("-m", LLAMA, "--fit", "--device-memory", "1G", *f32)
+        self.assertIn("fit: a context of 512 tokens; nothing else", said)
+        whole = sum(report["devices"][0][key] for key in ("weight_bytes", "kv_bytes", "scratch_bytes"))
+        report, said = self.fit("-m", LLAMA, "--fit", "on", "--fit-ctx", 64, "--device-memory", whole - 1, *f32)
+        self.assertRegex(said, r"fit: a context of (64|256) tokens; the same as --ctx-size (64|256)\n")
+        self.assertRegex(said, r"fit: cpu:0: layer: \d of \d layers, [\d.]+ MiB \(weights")
+        report, said = self.fit("-m", LLAMA, "--fit", "-c", 100, "--device-memory", "1G")
+        self.assertIn("fit: a context of 100 tokens", said)
+
+    def test_it_says_the_flags_that_give_the_same(self):
+        common = ("-m", self.MOE, "--device", "cpu:0,cpu:1", "-c", 64, "-ub", 32, "-sm", "tensor")
+        even, _ = self.fit(*common, "--device-memory", "1G")
+        needs = [sum(device[key] for key in ("weight_bytes", "kv_bytes", "scratch_bytes")) for device in even["devices"]]
+        small = f"{needs[0] * 2 // 3},1G"
+        self.bad(1, "does not fit", "run", "-p", "x", *common, "--device-memory", small)
+        fitted, said = self.fit(*common, "--device-memory", small, "--fit")
+        flags = re.search(r"the same as (.*)\n", said).group(1).replace("'", "").split()
+        again, _ = self.fit(*common, "--device-memory", small, *flags)
+        self.assertEqual(fitted["devices"], again["devices"])
+        self.assertEqual(fitted["tokens"], again["tokens"])
+
+    def test_every_command_that_loads_has_it(self):
+        tight = ("--device", "cpu:0,cpu:1", "--device-memory", "1M,64M", "-sm", "layer", "--fit")
+        text = (DATA / "tiny/make_tiny.py").read_bytes()[:4000]
+        self.good("perplexity", "-m", LLAMA, "-f", "-", "-c", "64", *tight, stdin=text)
+        self.good("logits", "-m", LLAMA, "--tokens", "1,2,3", *tight)
+        self.good("chat", "-m", LLAMA, "-n", "1", *tight, stdin=b"hi\n")
+        self.good("batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "2", "-npl", "2", *tight)
+        self.good("bench", "-m", LLAMA, "-p", "8", "-n", "0", "-r", "1", "-dev", "cpu:0/cpu:1", *tight[2:])
+        plan = self.good_json("plan", "-m", LLAMA, "--from", "layer", "--to", "tensor", "--json", *tight[:4], "--fit", "-c", 64)
+        self.assertLessEqual(plan["devices"][0]["peak_bytes"], 1 << 20)
+
+    def test_errors(self):
+        self.bad(1, r"nothing fits with a context of 512 tokens; the smallest lack is [\d.]+ MiB on a device: cpu:0 needs",
+                 "run", "-m", LLAMA, "-p", "x", "--fit", "--device-memory", "64K")
+        self.bad(1, "--fit-target has 3 values for 2 devices", "run", "-m", LLAMA, "-p", "x", "--fit", "--fit-target", "1,2,3",
+                 "--device", "cpu:0,cpu:1")
+        self.bad(2, "-1 is below 0", "run", "-m", LLAMA, "-p", "x", "--fit-target", "-1")
+        self.bad(2, "out of range", "run", "-m", LLAMA, "-p", "x", "--fit-ctx", "0")
+        self.bad(2, "maybe.*is not one of on, off", "run", "-m", LLAMA, "-p", "x", "--fit=maybe")
+        self.bad(2, "belongs to", "logits", "-m", LLAMA, "--tokens", "1", "--fit-ctx", "64")
+
 
 class Memory(CliTest):
     def setUp(self):
@@ -840,7 +980,7 @@ class Information(CliTest):
     def test_help(self):
         overview = self.good().decode()
         self.assertEqual(overview, self.good("help").decode())
-        for command in ("run", "chat", "tokenize", "template", "logits", "perplexity", "inspect", "devices", "version"):
+        for command in ("run", "chat", "tokenize", "template", "logits", "perplexity", "inspect", "plan", "devices", "version"):
             self.assertIn(f"  {command} ", overview)
             self.assertIn(f"tessera {command}", self.good(command, "--help").decode())
             self.assertEqual(self.good(command, "--help"), self.good("help", command))

@@ -15,6 +15,7 @@
 #include "common.h"
 #include "decode_timer.h"
 #include "device/registry.h"
+#include "fit_flags.h"
 #include "report.h"
 #include "runtime/context.h"
 
@@ -298,7 +299,10 @@ class Bench {
         options.context = context_options(each, settings.tests);
         if (model_ == nullptr || loaded_ != &setting) {
           model_.reset();
-          ASSIGN_OR_RETURN(model_, Model::load(options, command_log(flags_)));
+          ModelOptions fitted = options;
+          const Log log = command_log(flags_);
+          TRY(apply_fit(flags_, fitted, false, log));
+          ASSIGN_OR_RETURN(model_, Model::load(fitted, log));
           loaded_ = &setting;
         }
         TRY(run_tests(setting, each, options.context, settings.tests));

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "commands.h"
 #include "common.h"
+#include "fit_flags.h"
 #include "logit_stats.h"
 #include "report.h"
 #include "runtime/context.h"
@@ -158,7 +159,9 @@ class LogitsRun {
     options.context.n_seq_max = static_cast<int32_t>(sequences_.size());
     options.context.n_ctx = sized ? options.context.n_ctx : longest();
     options.needs_text = std::ranges::any_of(sequences_, [](const Sequence& s) { return s.source == "text"; });
-    ASSIGN_OR_RETURN(model_, load_model(options, command_log(flags_)));
+    const Log log = command_log(flags_);
+    TRY(apply_fit(flags_, options, false, log));
+    ASSIGN_OR_RETURN(model_, load_model(options, log));
     for (Sequence& sequence : sequences_) {
       if (sequence.source == "text") {
         sequence.prompt = model_->tokenizer().encode(sequence.text, {.parse_special = true, .add_special = true});

@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "fit_flags.h"
 #include "logit_stats.h"
 #include "report.h"
 #include "runtime/context.h"
@@ -103,7 +104,9 @@ Status cmd_perplexity(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const std::string text, read_input(flags.get_string("file")));
   ModelOptions options = model_options(flags);
   options.needs_text = true;
-  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
+  const Log log = command_log(flags);
+  TRY(apply_fit(flags, options, false, log));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, log));
   const std::vector<int32_t> tokens = model->tokenizer().encode(text, {.parse_special = false, .add_special = true});
   if (std::cmp_less(tokens.size(), options.context.n_ctx)) {
     return {ErrorCode::kInvalidArgument,

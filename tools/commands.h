@@ -18,6 +18,7 @@ Status cmd_bench(const ParsedFlags& flags);
 Status cmd_batched_bench(const ParsedFlags& flags);
 Status cmd_bench_switch(const ParsedFlags& flags);
 Status cmd_inspect(const ParsedFlags& flags);
+Status cmd_plan(const ParsedFlags& flags);
 Status cmd_devices(const ParsedFlags& flags);
 Status cmd_version(const ParsedFlags& flags);
 
@@ -26,6 +27,7 @@ Status cmd_version(const ParsedFlags& flags);
 Status check_bench(const ParsedFlags& flags);
 Status check_batched_bench(const ParsedFlags& flags);
 Status check_bench_switch(const ParsedFlags& flags);
+Status check_plan(const ParsedFlags& flags);
 Status check_run(const ParsedFlags& flags);
 Status check_tokenize(const ParsedFlags& flags);
 Status check_logits(const ParsedFlags& flags);

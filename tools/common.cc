@@ -33,16 +33,13 @@ void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options) {
   options.n_expert_slots = static_cast<int64_t>(flags.get_uint("expert-slots"));
 }
 
-ModelOptions model_options(const ParsedFlags& flags) {
+ModelOptions placement_options(const ParsedFlags& flags) {
   ModelOptions options;
   options.path = flags.get_string("model");
   options.devices = flags.get_string_list("device");
   options.device_memory = flags.get_bytes_list("device-memory");
-  options.n_threads = static_cast<int>(flags.get_uint("threads"));
-  set_cpus(flags, options);
   options.kernels = flags.get_string("kernels");
   options.cpu_isa = flags.get_string("cpu-isa");
-  options.split_mode = flags.get_string("split-mode");
   options.tensor_split = flags.get_float_list("tensor-split");
   read_fixed_homes(flags, options);
   options.n_cuts = static_cast<int>(flags.get_uint("cuts"));
@@ -52,6 +49,14 @@ ModelOptions model_options(const ParsedFlags& flags) {
   // The flag table lists the types; each is one that the engine knows.
   options.context.k_type = dtype_from_name(flags.get_string("cache-type-k")).value();
   options.context.v_type = dtype_from_name(flags.get_string("cache-type-v")).value();
+  return options;
+}
+
+ModelOptions model_options(const ParsedFlags& flags) {
+  ModelOptions options = placement_options(flags);
+  options.split_mode = flags.get_string("split-mode");
+  options.n_threads = static_cast<int>(flags.get_uint("threads"));
+  set_cpus(flags, options);
   options.context.n_snapshots = static_cast<int32_t>(flags.get_uint("ctx-checkpoints"));
   options.context.snapshot_bytes = flags.get_bytes("ctx-checkpoint-memory");
   return options;

@@ -19,6 +19,9 @@ Log command_log(const ParsedFlags& flags);
 /// --override-tensor, --cpu-moe, --n-cpu-moe and --expert-slots.
 void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options);
 
+/// Options that decide tiles, homes and memory, but not the split mode. REQUIRES: the command has those flags.
+ModelOptions placement_options(const ParsedFlags& flags);
+
 /// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of
 /// "Devices and placement" and "Batches and memory".
 ModelOptions model_options(const ParsedFlags& flags);

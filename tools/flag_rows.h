@@ -25,13 +25,17 @@ inline constexpr std::string_view kEngine =
     "run chat serve logits perplexity batched-bench bench-switch";  // with one setting each
 inline constexpr std::string_view kAllEngine =
     "run chat serve logits perplexity batched-bench bench-switch bench";  // and with lists of them
-inline constexpr std::string_view kGenerate = "run chat serve";           // that sample
-inline constexpr std::string_view kTerminal = "run chat";                 // that answer in the terminal
+inline constexpr std::string_view kPlanned = "run chat serve logits perplexity batched-bench bench-switch plan";
+inline constexpr std::string_view kAllPlanned =
+    "run chat serve logits perplexity batched-bench bench-switch bench plan";
+inline constexpr std::string_view kGenerate = "run chat serve";  // that sample
+inline constexpr std::string_view kTerminal = "run chat";        // that answer in the terminal
 
 std::span<const FlagRow> sampling_rows();
 std::span<const FlagRow> server_rows();
 std::span<const FlagRow> bench_rows();
 std::span<const FlagRow> switch_rows();
+std::span<const FlagRow> plan_rows();
 std::span<const FlagRow> habit_rows();
 
 }  // namespace tessera

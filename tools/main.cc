@@ -66,6 +66,7 @@ constexpr CommandEntry kCommandEntries[] = {
     {"batched-bench", cmd_batched_bench, check_batched_bench},
     {"bench-switch", cmd_bench_switch, check_bench_switch},
     {"inspect", cmd_inspect},
+    {"plan", cmd_plan, check_plan},
     {"devices", cmd_devices},
     {"version", cmd_version},
     {"help", cmd_help, check_help},

@@ -74,24 +74,23 @@ double Shares::of(int device, int n_devices) const {
   return parts[static_cast<size_t>(device)] / std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
-Status check_shares(const Shares& shares, int n_devices) {
+Status check_shares(const Shares& shares, int n_devices, std::string_view flag) {
   if (shares.parts.empty()) {
     return {};
   }
   if (shares.parts.size() != static_cast<size_t>(n_devices)) {
-    return {ErrorCode::kInvalidArgument,
-            fmt::format("--tensor-split has {} shares for {} devices; give one per --device", shares.parts.size(),
-                        n_devices)};
+    return {ErrorCode::kInvalidArgument, fmt::format("{} has {} shares for {} devices; give one per --device", flag,
+                                                     shares.parts.size(), n_devices)};
   }
   double sum = 0;
   for (const double part : shares.parts) {
     if (!(part >= 0) || !std::isfinite(part)) {
-      return {ErrorCode::kInvalidArgument, fmt::format("--tensor-split has a share of {}; shares are 0 or more", part)};
+      return {ErrorCode::kInvalidArgument, fmt::format("{} has a share of {}; shares are 0 or more", flag, part)};
     }
     sum += part;
   }
   if (!(sum > 0) || !std::isfinite(sum)) {
-    return {ErrorCode::kInvalidArgument, "--tensor-split gives no device a share"};
+    return {ErrorCode::kInvalidArgument, fmt::format("{} gives no device a share", flag)};
   }
   return {};
 }

@@ -29,8 +29,8 @@ struct Shares {
   [[nodiscard]] double of(int device, int n_devices) const;
 };
 
-/// Checks shares against the devices. Errors: kInvalidArgument (count, negative, all zero), naming --tensor-split.
-Status check_shares(const Shares& shares, int n_devices);
+/// Checks shares against the devices. Errors: kInvalidArgument (count, negative, all zero), naming the flag.
+Status check_shares(const Shares& shares, int n_devices, std::string_view flag = "--tensor-split");
 
 /// Number of cuts for these devices, 1 .. kMaxCuts: `requested` if positive (at most kMaxCuts), else the smallest
 /// number that gives every device with a share at least one cut and represents the shares (even ones: the number of

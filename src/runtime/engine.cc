@@ -8,11 +8,10 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "gguf/metadata_json.h"
-#include "kernels/cpu/cpu_kernels.h"
 #include "runtime/context_memory.h"
-#include "runtime/home_override.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/outline.h"
 #include "runtime/placement_switch.h"
 #include "runtime/sampling_loader.h"
 #include "runtime/vocab_loader.h"
@@ -20,21 +19,6 @@
 
 namespace tessera {
 namespace {
-
-Result<CpuIsa> parse_isa(const std::string& name) {
-  const std::vector<CpuIsa> available = cpu_isas();
-  if (name == "auto") {
-    return available.back();
-  }
-  std::string names;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvxVnni, CpuIsa::kAvx512Vnni}) {
-    if (name == cpu_isa_name(isa)) {
-      return isa;
-    }
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", cpu_isa_name(isa));
-  }
-  return Status(ErrorCode::kInvalidArgument, fmt::format("--cpu-isa {}: known are auto, {}", name, names));
-}
 
 // Loads a model step by step into a ModelState.
 class ModelLoader {
@@ -54,8 +38,7 @@ class ModelLoader {
       TRY(model_->text_status);
     }
     if (!options_.vocab_only) {
-      TRY(define());
-      TRY(open());
+      TRY(define_model(*model_, options_.path));
       TRY(place());
       TRY(reserve());
       TRY(load_weights(*model_, options_.n_threads > 0 ? options_.n_threads : model_->devices[0].info().n_threads,
@@ -91,112 +74,23 @@ class ModelLoader {
     return {};
   }
 
-  Status define() {
-    ASSIGN_OR_RETURN(model_->definition, build_model(*model_->file));
-    model_->kv_classes = kv_classes(model_->definition.program);
-    if (model_->tokenizer != nullptr && model_->tokenizer->n_vocab() > model_->definition.info.n_vocab) {
-      return {ErrorCode::kInvalidData,
-              fmt::format("{}: the vocabulary has {} tokens, but tensor token_embd.weight only {} rows", options_.path,
-                          model_->tokenizer->n_vocab(), model_->definition.info.n_vocab)};
-    }
-    return {};
-  }
-
-  Status open() {
-    ASSIGN_OR_RETURN(mode_, parse_split_mode(options_.split_mode));  // before any device is opened
-    ASSIGN_OR_RETURN(CpuIsa isa, parse_isa(options_.cpu_isa));
-    const bool scalar = options_.kernels == "scalar";
-    if (!scalar && options_.kernels != "auto" && options_.kernels != "fast") {
-      return {ErrorCode::kInvalidArgument, fmt::format("--kernels {}: known are auto, fast, scalar", options_.kernels)};
-    }
-    isa = scalar ? CpuIsa::kPortable : isa;
-    ASSIGN_OR_RETURN(kernels_, cpu_kernel_table(scalar ? CpuKernelSet::kScalar : CpuKernelSet::kFast, isa));
-    model_->summary.kernel_class = kernels_->kernel_class();
-    model_->summary.cpu_isa = cpu_isa_name(isa);
-    DeviceOptions devices;
-    devices.names = options_.devices;
-    devices.budget_bytes = options_.device_memory;
-    devices.n_threads = options_.n_threads;
-    devices.cpu_affinity = {options_.cpu_mask, options_.cpu_range, options_.cpu_strict, options_.numa};
-    devices.cpu_kernel_class = kernels_->kernel_class();
-    ASSIGN_OR_RETURN(model_->devices, options_.open_devices ? options_.open_devices(devices) : open_devices(devices));
-    static_assert(kMaxDevices <= kMaxMaskDevices);
-    CHECK(model_->n_devices() <= kMaxMaskDevices);
-    for (const auto& device : model_->devices.devices) {
-      if (!device->info().computes || device->info().kernel_class != kernels_->kernel_class()) {
-        return {ErrorCode::kUnsupported,
-                fmt::format("device {} computes nothing; it serves planning only. Use --device cpu:0",
-                            device->info().name)};
-      }
-    }
-    return {};
-  }
-
   Status place() {
     ModelState& m = *model_;
-    const int n_devices = m.n_devices();
+    ASSIGN_OR_RETURN(const SplitMode mode, parse_split_mode(options_.split_mode));
+    TRY(open_model_devices(m, options_, false));
     const Shares shares{options_.tensor_split};
-    TRY(check_shares(shares, n_devices));
-    if (options_.n_cuts < 0 || options_.n_cuts > kMaxCuts) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("--cuts is {}; it must be 0 (as devices and shares ask) to {}", options_.n_cuts, kMaxCuts)};
-    }
-    const int n_cuts = std::min(choose_n_cuts(shares, n_devices, options_.n_cuts), kMaxCuts);
-    m.tiles = make_tiles(m.definition.table, n_cuts);
-    m.replicas = layout_replicas(m.definition.table);
-    TRY(check_layouts());
-    m.weights.resize(m.devices.size());
-    for (DeviceWeights& weights : m.weights) {
-      weights.kernels = kernels_;
-      const PanelSizer sizer = [&](DType dtype, int64_t rows, int64_t columns) {
-        return weights.kernels->layout(dtype)->packed_bytes(dtype, rows, columns);
-      };
-      for (const Tile& tile : m.tiles.tiles) {
-        weights.tile_layouts.push_back(layout_tile(m.definition.table, tile, sizer));
-      }
-    }
-    ASSIGN_OR_RETURN(m.fixed_home, fixed_homes(options_, m.definition.table, m.tiles, m.devices));
-    m.n_expert_slots = options_.n_expert_slots;
+    ASSIGN_OR_RETURN(const int n_cuts, cuts_of(m, options_, shares));
+    TRY(cut_model(m, n_cuts));
+    TRY(fix_homes(m, options_));
     m.request = {options_.split_mode, options_.tensor_split};
-    ASSIGN_OR_RETURN(m.placement, requested_placement(m, m.request, 1));
-    report_shares(shares, n_cuts);
-    fill_summary(n_cuts);
-    for (size_t d = 0; d < m.weights.size(); ++d) {
-      m.weights[d].tiles_offset = round_up(m.replicas.bytes, m.devices[d].info().unit_bytes);
-      m.weights[d].bytes = m.weight_bytes(m.placement, d);
-    }
+    ASSIGN_OR_RETURN(Placement placement, requested_placement(m, m.request, 1));
+    place_model(m, std::move(placement));
+    report_shares(m, mode, shares, log_);
+    fill_summary();
     return {};
   }
 
-  // Every weight's type must have a product.
-  Status check_layouts() const {
-    for (const TensorSpec& spec : model_->definition.table.tensors) {
-      const bool product = spec.tile != TileKind::kReplica && spec.tile != TileKind::kHost;
-      if (product && kernels_->layout(spec.dtype) == nullptr) {
-        return {ErrorCode::kUnsupported,
-                fmt::format("{}: tensor {} has type {}, for which kernel class {} has no product", options_.path,
-                            spec.name, dtype_name(spec.dtype), kernels_->kernel_class())};
-      }
-    }
-    return {};
-  }
-
-  void report_shares(const Shares& shares, int n_cuts) const {
-    if (shares.parts.empty() || mode_ != SplitMode::kTensor) {
-      return;
-    }
-    const std::vector<int> counts = cuts_per_device(shares, model_->n_devices(), n_cuts);
-    for (int d = 0; d < model_->n_devices(); ++d) {
-      const double got = static_cast<double>(counts[static_cast<size_t>(d)]) / n_cuts;
-      if (std::abs(got - shares.of(d, model_->n_devices())) > 0.005) {
-        log_.info(fmt::format("--tensor-split is rounded to what {} cuts express: {} gets {} of {}", n_cuts,
-                              model_->devices[static_cast<size_t>(d)].info().name, counts[static_cast<size_t>(d)],
-                              n_cuts));
-      }
-    }
-  }
-
-  void fill_summary(int n_cuts) {
+  void fill_summary() {
     ModelSummary& s = model_->summary;
     const ModelInfo& info = model_->definition.info;
     s.architecture = info.architecture;
@@ -211,8 +105,8 @@ class ModelLoader {
     for (const TensorInfo& tensor : model_->file->tensors()) {
       s.n_params += tensor.n_elems;
     }
-    s.split_mode = split_mode_name(mode_);
-    s.n_cuts = n_cuts;
+    s.split_mode = split_mode_name(model_->placement.made_by);
+    s.n_cuts = model_->tiles.n_cuts;
     s.placement_version = model_->placement.version;
     for (int32_t l = 0; l < info.n_layer; ++l) {
       s.n_layers_attn_cut += model_->tiles.cuts(CutAxis::kAttention, l).n_nonempty() >= 2 ? 1 : 0;
@@ -249,8 +143,6 @@ class ModelLoader {
   const Log& log_;
   const LoadProgress& progress_;
   std::shared_ptr<ModelState> model_;
-  const KernelTable* kernels_ = nullptr;
-  SplitMode mode_ = SplitMode::kNone;
 };
 
 }  // namespace

@@ -190,27 +190,44 @@ size_t home_of_state(const ModelState& model, size_t index) {
   return static_cast<size_t>(model.placement.home[attn_tile(model, index)]);
 }
 
-Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
-                                             const ContextSizes& sizes) {
-  const Layout kv = layout_state(model, model.placement, kv_tile_bytes(model, options, sizes));
-  std::vector<uint64_t> rec_bytes = rec_slot_bytes(model);
-  for (uint64_t& bytes : rec_bytes) {
-    bytes *= static_cast<uint64_t>(options.n_seq_max);
+namespace {
+
+Layout layout_rec(const ModelState& model, const ContextOptions& options) {
+  std::vector<uint64_t> bytes = rec_slot_bytes(model);
+  for (uint64_t& slots : bytes) {
+    slots *= static_cast<uint64_t>(options.n_seq_max);
   }
-  const Layout rec = layout_state(model, model.placement, rec_bytes);
-  LowerInput input = model.lower_input(model.placement);
-  input.k_type = options.k_type;
-  input.v_type = options.v_type;
-  input.shape = sizes.shape;
-  input.kv_bases.assign(kv.offset.size(), nullptr);
-  input.rec_bases.assign(rec.offset.size(), nullptr);
-  input.count_only = true;
-  ASSIGN_OR_RETURN(const Lowered lowered, lower(input));
+  return layout_state(model, model.placement, bytes);
+}
+
+}  // namespace
+
+std::vector<DeviceNeed> needs_without_scratch(const ModelState& model, const ContextOptions& options,
+                                              const ContextSizes& sizes) {
+  const Layout kv = layout_state(model, model.placement, kv_tile_bytes(model, options, sizes));
+  const Layout rec = layout_rec(model, options);
   std::vector<DeviceNeed> needs(model.devices.size());
   for (size_t d = 0; d < needs.size(); ++d) {
     needs[d].weight_bytes = model.weights[d].bytes;
     needs[d].kv_bytes = kv.region_bytes[d];
     needs[d].rec_bytes = rec.region_bytes[d];
+  }
+  return needs;
+}
+
+Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
+                                             const ContextSizes& sizes) {
+  LowerInput input = model.lower_input(model.placement);
+  input.k_type = options.k_type;
+  input.v_type = options.v_type;
+  input.shape = sizes.shape;
+  const auto n_cuts = static_cast<size_t>(model.tiles.n_cuts);
+  input.kv_bases.assign(model.definition.program.kv_layers.size() * n_cuts, nullptr);
+  input.rec_bases.assign(model.definition.program.rec_layers.size() * n_cuts, nullptr);
+  input.count_only = true;
+  ASSIGN_OR_RETURN(const Lowered lowered, lower(input));
+  std::vector<DeviceNeed> needs = needs_without_scratch(model, options, sizes);
+  for (size_t d = 0; d < needs.size(); ++d) {
     needs[d].scratch_bytes = lowered.scratch_bytes[d];
   }
   return needs;

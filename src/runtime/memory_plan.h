@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/ops/rec_layout.h"
+#include "runtime/device_need.h"
 #include "runtime/model_state.h"
 
 namespace tessera {
@@ -35,17 +36,13 @@ RecFormat rec_format(const RecLayerSpec& layer);
 /// Bytes of one sequence's slot in each rec(layer, cut), indexed the same; 0 where the layer has no recurrent state.
 std::vector<uint64_t> rec_slot_bytes(const ModelState& model);
 
-struct DeviceNeed {
-  uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;
-  uint64_t rec_bytes = 0;
-  uint64_t scratch_bytes = 0;
-  [[nodiscard]] uint64_t total() const { return weight_bytes + kv_bytes + rec_bytes + scratch_bytes; }
-};
-
 /// Needs by device of the model's weights and one context. Errors: kUnsupported (no kernel for a cache type).
 Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const ContextOptions& options,
                                              const ContextSizes& sizes);
+
+/// The same without scratch, which is what takes time to count.
+std::vector<DeviceNeed> needs_without_scratch(const ModelState& model, const ContextOptions& options,
+                                              const ContextSizes& sizes);
 
 /// kDoesNotFit with one clause per device that lacks bytes: needed (weights, KV, recurrent state, scratch) and
 /// budget.

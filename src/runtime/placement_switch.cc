@@ -17,11 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
-// has one to run; what is opened through staging, and the new pages that this costs, stay few.
-constexpr uint64_t kPieceBytes = 1 << 20;
-// Pieces in staging at once, at most: more chains at a time than queues can run make nothing faster.
-constexpr uint64_t kStagedPieces = 16;
 constexpr const char* kCustom = "custom";  // the split mode of a placement that no generator made
 
 double ms_between(Clock::time_point from, Clock::time_point to) {
@@ -311,13 +306,13 @@ class PlacementSwitch {
 
 }  // namespace
 
-Result<SplitMode> parse_split_mode(const std::string& name) {
+Result<SplitMode> parse_split_mode(const std::string& name, std::string_view flag) {
   for (const SplitMode mode : {SplitMode::kNone, SplitMode::kLayer, SplitMode::kTensor}) {
     if (name == split_mode_name(mode)) {
       return mode;
     }
   }
-  return Status(ErrorCode::kInvalidArgument, fmt::format("--split-mode {}: known are none, layer, tensor", name));
+  return Status(ErrorCode::kInvalidArgument, fmt::format("{} {}: known are none, layer, tensor", flag, name));
 }
 
 Result<Placement> requested_placement(const ModelState& model, const PlacementRequest& request, uint64_t version) {

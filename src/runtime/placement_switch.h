@@ -11,15 +11,23 @@
 // an error at any step the old placement is whole and no range is larger than it was; the one exception is a device
 // that died.
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "runtime/engine.h"
 #include "runtime/model_state.h"
 
 namespace tessera {
 
-/// A generator by its name. Errors: kInvalidArgument, naming --split-mode.
-Result<SplitMode> parse_split_mode(const std::string& name);
+// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
+// has one to run; what is opened through staging, and the new pages that this costs, stay few.
+inline constexpr uint64_t kPieceBytes = 1 << 20;
+// Pieces in staging at once, at most: more chains at a time than queues can run make nothing faster.
+inline constexpr uint64_t kStagedPieces = 16;
+
+/// A generator by its name. Errors: kInvalidArgument, naming the flag.
+Result<SplitMode> parse_split_mode(const std::string& name, std::string_view flag = "--split-mode");
 
 /// The placement that a request means for this model, as if it were loaded so. Under the general form, workers of
 /// streamed experts stay who they are. Errors: kInvalidArgument, naming the flag.
