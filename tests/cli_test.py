@@ -603,6 +603,7 @@ class Switches(CliTest):
                 self.assertGreater(switch["moved_bytes"], 0)
                 self.assertGreater(switch["ms"], 0)
                 self.assertEqual(len(switch["peak_bytes"]), 2)
+                self.assertEqual(switch["shares"], [1, 0] if switch["to"] == "none" else [0.5, 0.5])
             self.assertGreater(found["wall_ms"], sum(s["ms"] for s in found["switches"]))
         told = run(*self.ASK[:-1], "-psm", "tensor", "-sm", "layer").stderr.decode()
         self.assertRegex(told, r"switches +1 +[\d.]+ ms +[\d.]+ MiB between devices\n")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -160,8 +161,10 @@ Status PhaseSplit::go_to(const PlacementRequest& request, const char* phase) {
     return {};
   }
   TRY(report.status());
-  log_.detail(fmt::format("the {} follows under the {} placement: {:.1f} MiB changed their device in {:.1f} ms", phase,
-                          report->to, static_cast<double>(report->moved_bytes) / (1 << 20), report->total_ms));
+  log_.detail(
+      fmt::format("the {} follows under the {} placement, shares {:.2f}: {:.1f} MiB changed their device in {:.1f} ms",
+                  phase, report->to, fmt::join(report->shares, "/"),
+                  static_cast<double>(report->moved_bytes) / (1 << 20), report->total_ms));
   done_.push_back({phase, std::move(*report)});
   return {};
 }
@@ -190,6 +193,7 @@ std::string PhaseSplit::switches_json() const {
     switches.push_back({{"phase", phase},
                         {"from", report.from},
                         {"to", report.to},
+                        {"shares", report.shares},
                         {"ms", report.total_ms},
                         {"moved_bytes", report.moved_bytes},
                         {"local_bytes", report.local_bytes},

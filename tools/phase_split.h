@@ -44,7 +44,7 @@ class PhaseSplit {
 
   /// One line on the switches since the last call; empty when there were none.
   std::string switch_line();
-  /// [{"phase", "from", "to", "ms", "moved_bytes", "local_bytes", "peak_bytes": [...]}, ...], all switches so far.
+  /// [{"phase", "from", "to", "shares": [...], "ms", "moved_bytes", "local_bytes", "peak_bytes": [...]}, ...], of all.
   [[nodiscard]] std::string switches_json() const;
 
  private:
