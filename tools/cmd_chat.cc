@@ -10,7 +10,6 @@
 
 #include "commands.h"
 #include "common.h"
-#include "fit_flags.h"
 #include "generation.h"
 #include "line_reader.h"
 #include "phase_split.h"
@@ -155,7 +154,6 @@ Status cmd_chat(const ParsedFlags& flags) {
   ModelOptions options = model_options(flags);
   options.needs_text = true;
   const Log log = command_log(flags);
-  TRY(apply_fit(flags, options, true, log));
   PhaseSplit phases(flags, log);
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
   if (model->chat_template_source().empty() && !flags.given("chat-template-file")) {

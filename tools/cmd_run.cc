@@ -6,7 +6,6 @@
 
 #include "commands.h"
 #include "common.h"
-#include "fit_flags.h"
 #include "generation.h"
 #include "phase_split.h"
 #include "prompt_cache.h"
@@ -97,7 +96,6 @@ Status cmd_run(const ParsedFlags& flags) {
   const Log log = command_log(flags);
   ModelOptions options = model_options(flags);
   options.needs_text = true;
-  TRY(apply_fit(flags, options, true, log));
   PhaseSplit phases(flags, log);
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text, log));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common.h"
+#include "fit_flags.h"
 #include "policy_cache.h"
 #include "split_measure.h"
 
@@ -55,18 +56,33 @@ PhaseSplit::PhaseSplit(const ParsedFlags& flags, const Log& log)
   }
 }
 
-Result<std::shared_ptr<Model>> PhaseSplit::load(ModelOptions options) {
+// With --fit both placements get what lets each of them fit.
+Status PhaseSplit::fit(ModelOptions& options) {
+  std::vector<FitMode> modes = {{prompt_.split_mode, prompt_.tensor_split}};
+  if (switches_) {
+    modes.push_back({answer_.split_mode, answer_.tensor_split});
+  }
+  ASSIGN_OR_RETURN(Fit fitting, fit_by_flags(flags_, options, modes, true, log_));
+  options = std::move(fitting.model);
+  prompt_ = {fitting.modes.front().split_mode, fitting.modes.front().tensor_split};
+  answer_ = {fitting.modes.back().split_mode, fitting.modes.back().tensor_split};
+  return {};
+}
+
+Result<std::shared_ptr<Model>> PhaseSplit::load(ModelOptions& options) {
+  TRY(fit(options));
   options_ = options;
-  options.split_mode = prompt_.split_mode;
-  options.tensor_split = prompt_.tensor_split;
-  Result<std::shared_ptr<Model>> model = load_model(options, log_);
+  ModelOptions first = options;
+  first.split_mode = prompt_.split_mode;
+  first.tensor_split = prompt_.tensor_split;
+  Result<std::shared_ptr<Model>> model = load_model(first, log_);
   if (switches_ && lacks_room(model.status())) {
     log_.warning(fmt::format("{} (under -psm {}); prompts are read under the {} placement too",
                              model.status().message(), prompt_.split_mode, answer_.split_mode));
     switches_ = false;
-    options.split_mode = answer_.split_mode;
-    options.tensor_split = answer_.tensor_split;
-    model = load_model(options, log_);
+    first.split_mode = answer_.split_mode;
+    first.tensor_split = answer_.tensor_split;
+    model = load_model(first, log_);
   }
   return model;
 }

@@ -29,8 +29,9 @@ class PhaseSplit {
  public:
   PhaseSplit(const ParsedFlags& flags, const Log& log);
 
-  /// Loads the model under the placement of prompts; where that does not fit, under that of answers.
-  Result<std::shared_ptr<Model>> load(ModelOptions options);
+  /// Loads the model under the placement of prompts; where that does not fit, under that of answers. --fit may change
+  /// `options` and both placements before.
+  Result<std::shared_ptr<Model>> load(ModelOptions& options);
 
   /// With --split-policy auto: finds the speeds of both splits in the cache, or measures them in the context, which is
   /// empty before and afterwards. Else it does nothing. Both outlive this.
@@ -54,6 +55,7 @@ class PhaseSplit {
   };
 
   [[nodiscard]] bool is_auto() const { return measures_.has_value(); }
+  Status fit(ModelOptions& options);
   Status begin(int64_t n_lacking);
   Status go_to(const PlacementRequest& request, const char* phase);
   Status measure(Context& context, const std::string& path, const std::string& key);
