@@ -221,6 +221,25 @@ class Completions(ServerTest):
                                                        "logit_bias": {str(probs["top_logprobs"][2]["id"]): 100}})
         self.assertEqual(wanted["choices"][0]["logprobs"]["tokens"], [probs["top_logprobs"][2]["token"]])
 
+    def test_constraints(self):
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 22]}, "b": {"type": "boolean"}},
+                  "required": ["a", "b"], "additionalProperties": False}
+        asked = {"prompt": "Once", "n_predict": 64, "temperature": 2, "seed": 3}
+        reply = self.good("POST", "/completion", {**asked, "grammar": 'root ::= "yes" | "no" "!"'})
+        self.assertIn(reply["content"], ("yes", "no!"))
+        self.assertEqual(reply["stop_type"], "eos")
+        reply = self.good("POST", "/completion", {**asked, "json_schema": schema})
+        self.assertEqual(set(json.loads(reply["content"])), {"a", "b"})
+        for form in ({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+                     {"type": "json_object", "schema": schema}):
+            reply = self.good("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 64, "temperature": 2,
+                                                               "response_format": form})
+            self.assertIn(json.loads(reply["choices"][0]["message"]["content"])["a"], (1, 22))
+            self.assertEqual(reply["choices"][0]["finish_reason"], "stop")
+        reply = self.good("POST", "/v1/responses", {"input": "Hi", "max_output_tokens": 64, "temperature": 2, "text": {
+            "format": {"type": "json_schema", "name": "x", "schema": schema}}})
+        self.assertIn(json.loads(reply["output"][-1]["content"][0]["text"])["a"], (1, 22))
+
     def test_openai_completions(self):
         reply = self.good("POST", "/v1/completions", {"prompt": ["The", "A"], "max_tokens": 4, "n": 2, "echo": True,
                                                       **GREEDY})
@@ -316,10 +335,15 @@ class BadRequests(ServerTest):
         self.bad(400, "vocabulary|token id", "/completion", {"prompt": [1, 99999999], "n_predict": 1})
         self.bad(413, "longer than 65536", "/completion", {"prompt": "x" * 70000})
 
-    def test_what_cannot_be_kept_is_refused(self):
-        for body in ({"grammar": "root ::= \"a\""}, {"json_schema": {"type": "object"}},
-                     {"response_format": {"type": "json_object"}}):
-            self.bad(501, "cannot restrict", "/completion", {"prompt": "a", **body}, "not_supported_error")
+    def test_constraints(self):
+        for body, pattern in (({"grammar": "root ::= ("}, "line 1"), ({"grammar": 3}, "grammar"),
+                              ({"json_schema": 3}, "json_schema"),
+                              ({"grammar": 'root ::= "a"', "json_schema": {}}, "not both"),
+                              ({"response_format": {"type": "xml"}}, "json_schema"),
+                              ({"response_format": {"type": "json_schema"}}, "no schema")):
+            self.bad(400, pattern, "/completion", {"prompt": "a", **body})
+        self.bad(501, "uniqueItems", "/completion", {"prompt": "a", "json_schema": {"uniqueItems": True}},
+                 "not_supported_error")
 
 
 class HostileClients(ServerTest):

@@ -135,9 +135,9 @@ struct SlotView {
 
 /// Totals since the start, and how it is now.
 struct ServingCounters {
-  uint64_t n_requests = 0;               // taken by submit()
-  uint64_t n_refused = 0;                // by a full queue
-  std::array<uint64_t, 6> n_ended = {};  // by StopReason; kNone: errors
+  uint64_t n_requests = 0;                          // taken by submit()
+  uint64_t n_refused = 0;                           // by a full queue
+  std::array<uint64_t, kStopReasons> n_ended = {};  // by StopReason; kNone: errors
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   double prompt_ms = 0;  // over all requests

@@ -18,6 +18,7 @@ enum class StopReason : uint8_t {
   kContextFull,  // no position is left in the context
   kGrammar,      // the text is complete and the grammar allows nothing after it
 };
+inline constexpr size_t kStopReasons = 7;
 
 /// Stable lower_snake_case name for JSON: none, eos, limit, word, cancelled, context_full, grammar.
 std::string_view stop_reason_name(StopReason reason);

@@ -11,6 +11,11 @@
 namespace tessera {
 namespace {
 
+// The reference's words: none, eos, word, limit.
+std::string_view stop_type(StopReason stop) {
+  return stop == StopReason::kContextFull ? "limit" : stop == StopReason::kGrammar ? "eos" : stop_reason_name(stop);
+}
+
 struct NativeOptions {
   bool streams = false;
   bool wants_tokens = false;
@@ -80,7 +85,7 @@ class NativeWriter final : public ReplyWriter {
                  {"prompt", c.prompt},
                  {"has_new_line", c.content.find('\n') != std::string::npos},
                  {"truncated", end.truncated || end.n_shifts > 0},
-                 {"stop_type", end.stop == StopReason::kContextFull ? "limit" : stop_reason_name(end.stop)},
+                 {"stop_type", stop_type(end.stop)},
                  {"stopping_word", end.stop_word},
                  {"tokens_cached", end.n_prompt + end.timings.predicted_n},
                  {"seed", end.seed},

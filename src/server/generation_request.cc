@@ -116,25 +116,59 @@ Status read_sampling(const Fields& fields, const Tokenizer& tokenizer, SamplerOp
   return {};
 }
 
-// An answer that was to be restricted and is not would be wrong without anybody seeing it.
-Status refuse_constraints(const Fields& fields) {
-  for (const std::string_view name : {"grammar", "json_schema"}) {
-    if (const Json* found = fields.find(name); found != nullptr && *found != "") {
-      return {ErrorCode::kUnsupported, fmt::format("{}: this server cannot restrict answers yet", fields.label(name))};
-    }
-  }
+// The schema of a response_format, "" where it asks for none. OpenAI's chat completions wrap it, its responses do not.
+Result<std::string> response_schema(const Fields& fields) {
   const Json* format = fields.find("response_format");
   if (format == nullptr) {
-    return {};
+    return std::string();
   }
   if (!format->is_object()) {
     return fields.wrong("response_format", *format, "an object");
   }
+  const Fields inner(*format, "response_format");
   std::string type = "text";
-  TRY(Fields(*format, "response_format").read("type", type));
-  if (type != "text") {
-    return {ErrorCode::kUnsupported, fmt::format("{}: this server cannot restrict answers yet; only \"text\" works",
-                                                 fields.label("response_format"))};
+  TRY(inner.read("type", type));
+  if (type == "text") {
+    return std::string();
+  }
+  if (type != "json_object" && type != "json_schema") {
+    return bad(fmt::format(R"({} is "{}"; known are text, json_object and json_schema)", inner.label("type"), type));
+  }
+  const Json* holder = format;
+  if (const Json* wrapped = inner.find("json_schema")) {
+    if (!wrapped->is_object()) {
+      return inner.wrong("json_schema", *wrapped, "an object");
+    }
+    holder = wrapped;
+  }
+  const Json* schema = Fields(*holder, "response_format").find("schema");
+  if (schema == nullptr) {
+    return type == "json_object" ? Result<std::string>(R"({"type": "object"})")
+                                 : bad(fmt::format("{} has no schema", inner.label("json_schema")));
+  }
+  if (!schema->is_object()) {
+    return inner.wrong("schema", *schema, "an object");
+  }
+  return schema->dump();
+}
+
+// What the answer is restricted to, in place of what the server restricts answers to by itself.
+Status read_constraints(const Fields& fields, SamplerOptions& options) {
+  std::string grammar;
+  TRY(fields.read("grammar", grammar));
+  ASSIGN_OR_RETURN(std::string schema, response_schema(fields));
+  if (const Json* found = fields.find("json_schema")) {
+    if (!found->is_object()) {
+      return fields.wrong("json_schema", *found, "an object");
+    }
+    schema = found->dump();
+  }
+  if (!grammar.empty() && !schema.empty()) {
+    return bad("one of a grammar and a JSON schema can restrict an answer, not both");
+  }
+  if (!grammar.empty() || !schema.empty()) {
+    options.grammar = std::move(grammar);
+    options.json_schema = std::move(schema);
   }
   return {};
 }
@@ -163,7 +197,7 @@ Result<ServingRequest> read_generation(const Call& call, const Json& body) {
   TRY(fields.read("id_slot", request.slot, -1, std::numeric_limits<int32_t>::max()));
   TRY(fields.read("priority", request.priority, -100, 100));
   TRY(fields.read("return_progress", request.wants_progress));
-  TRY(refuse_constraints(fields));
+  TRY(read_constraints(fields, request.sampling));
   TRY(read_sampling(fields, call.model->model->tokenizer(), request.sampling));
   return request;
 }
