@@ -110,6 +110,7 @@ for preset in "${presets[@]}"; do
     need "$preset: build" build "$preset" || continue
     run_ctest "$preset"
     unittest "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
+    unittest "$preset: placements from outside" "$python" tests/cli_placement_test.py "build/$preset/tessera"
     unittest "$preset: the server from outside" "$python" tests/server_test.py "build/$preset/tessera"
     if [ "$preset" = release ]; then
         check "chat templates: 1,000 random ones, as Jinja2 has them" "$python" scripts/template_diff.py \
