@@ -4,6 +4,7 @@
   cli_test.py [PROGRAM] [unittest arguments]     PROGRAM or $TESSERA_BIN; else build/release/tessera
 """
 import csv
+import functools
 import json
 import math
 import os
@@ -389,7 +390,9 @@ class Run(CliTest):
     def interrupted(self, *extra, streams=True):
         """The process after one Ctrl-C, sent once text comes, or else once it works."""
         args = [cli_support.PROGRAM, "run", "-m", LLAMA, "-p", "x", "-no-cnv", "-c", "1000000", "--ignore-eos", "--temp", "0", "-v", *extra]
-        with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        # Whoever started the tests may ignore the signal, and that is inherited.
+        hears = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears) as process:
             seen = b""
             while b"the prompt has" not in seen:
                 line = process.stderr.readline()
