@@ -378,7 +378,9 @@ constexpr FlagRow kEngineRows[] = {
      .group = kMemory,
      .commands = "run",
      .help = "Keep the prompt's part of the KV cache in FILE: a prompt that begins as a saved one is read only from "
-             "where they differ, and saved in turn. The file is bound to the model and --cache-type-k and -v"},
+             "where they differ, and saved in turn. Models with sliding windows or recurrent state may have to read it "
+             "from the start unless all that was saved is its beginning. The file is bound to the model and "
+             "--cache-type-k and -v"},
     {.name = "prompt-cache-all",
      .kind = FlagKind::kBool,
      .group = kMemory,
