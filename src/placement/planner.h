@@ -25,7 +25,8 @@
 
 namespace tessera {
 
-/// A place in the pool of a device: bytes from the start of its region.
+/// A place in a pool: bytes from the start of its region. `device` is the pool's index in TransitionRequest::pools: a
+/// device, or one range of a device that has several.
 struct PoolPosition {
   static constexpr int32_t kNowhere = -1;  // not on any device: a valid copy lies elsewhere (file, shadow)
   int32_t device = kNowhere;
@@ -34,7 +35,7 @@ struct PoolPosition {
 };
 
 /// Bytes that stay together, and where they lie before and after. From nowhere: read from the other copy. To nowhere:
-/// dropped, since the other copy stays; its place counts as empty from the start.
+/// dropped, since the other copy stays; its place counts as empty from the start, so undoing reads it from there again.
 struct Extent {
   uint64_t bytes = 0;
   PoolPosition from;
@@ -49,7 +50,7 @@ struct PoolLimits {
 
 struct TransitionRequest {
   std::vector<Extent> extents;
-  std::vector<PoolLimits> pools;                // by device
+  std::vector<PoolLimits> pools;                // a device's, or each of its ranges'
   uint64_t staging_bytes = uint64_t{64} << 20;  // per pool with staging of its own, used only where cycles exist
   uint64_t piece_bytes = uint64_t{32} << 20;    // largest copy; at most staging_bytes
 };

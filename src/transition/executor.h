@@ -7,7 +7,8 @@
 // speed, so that all links work, in both directions at once.
 //
 // Cannot deadlock: `after` names earlier moves of the plan only, and the order of submission keeps that, so the first
-// unfinished move of all queues never waits.
+// unfinished move of all queues never waits (queues run what they are given in order). The way back turns every `after`
+// round, so the same holds there. Cancellation and deadline are heard between copies: they end none that is on its way.
 //
 // Journal. A move counts as done when its queue passed it without a failure. On a failed copy, a cancellation or the
 // deadline, no further move is submitted, those on their way end or are skipped, and then the moves that are done run
@@ -53,7 +54,7 @@ struct TransitionLimits {
 
 /// Moves everything, or nothing. Errors: kCancelled (by progress), kDeadlineExceeded, kOutOfMemory (on the host), or
 /// what a copy failed with: then everything lies where it lay before. kDeviceLost: a device died, or the way back
-/// failed too: what the pools hold is undefined. Throws std::bad_alloc only before the first move and after the last
+/// failed too (no queue can be made, say): what the pools hold is undefined. Throws std::bad_alloc only before the first move and after the last
 /// one was undone.
 Status run_transition(const TransitionWork& work, const TransitionLimits& limits);
 
