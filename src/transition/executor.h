@@ -54,8 +54,8 @@ struct TransitionLimits {
 
 /// Moves everything, or nothing. Errors: kCancelled (by progress), kDeadlineExceeded, kOutOfMemory (on the host), or
 /// what a copy failed with: then everything lies where it lay before. kDeviceLost: a device died, or the way back
-/// failed too (no queue can be made, say): what the pools hold is undefined. Throws std::bad_alloc only before the first move and after the last
-/// one was undone.
+/// failed too (no queue can be made, say): what the pools hold is undefined. Throws std::bad_alloc only before the
+/// first move and after the last one was undone.
 Status run_transition(const TransitionWork& work, const TransitionLimits& limits);
 
 /// Bytes that the moves carry from one device to another, and within one.
