@@ -427,7 +427,11 @@ TSR_API tsr_status tsr_context_clear(tsr_context* context);
  * state and scratch) has the larger size of before and after, and staging comes on top, as much as there is room for up
  * to staging_bytes. */
 
+#ifdef __cplusplus
+typedef enum tsr_split_mode : int { /* any number may be passed: the functions check it */
+#else
 typedef enum tsr_split_mode {
+#endif
   TSR_SPLIT_NONE = 0,   /* all on the first device with a share */
   TSR_SPLIT_LAYER = 1,  /* whole layers, by shares of their number */
   TSR_SPLIT_TENSOR = 2, /* of every layer a part on every device, by shares of the cuts */
