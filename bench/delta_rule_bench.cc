@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -17,25 +16,14 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/ops/delta_rule.h"
 #include "kernels/ops/short_conv.h"
+#include "timing.h"
 
 namespace tessera {
 namespace {
 
-double thread_us() {
-  timespec t = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
-}
-
 double fastest_us(KernelFn kernel, const void* args, int32_t n_tokens) {
   CpuLaunch launch{0, 1};
-  double best = 1e18;
-  for (int i = 0; i < 10; ++i) {
-    const double start = thread_us();
-    kernel(&launch, args, {n_tokens, 0, 1});
-    best = std::min(best, thread_us() - start);
-  }
-  return best;
+  return 1e6 * bench::fastest(10, [&] { kernel(&launch, args, {n_tokens, 0, 1}); });
 }
 
 void measure(const KernelTable& table, int32_t n_tokens) {

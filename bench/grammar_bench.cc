@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,16 +18,13 @@
 #include "runtime/grammar/matcher.h"
 #include "runtime/sampler_candidates.h"
 #include "runtime/vocab_loader.h"
+#include "timing.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
 namespace {
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+using bench::thread_seconds;
 
 constexpr const char* kPerson = R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer",
  "minimum":0,"maximum":150},"email":{"type":"string","format":"email"},"tags":{"type":"array","items":{"type":"string"},
@@ -60,14 +56,14 @@ int32_t choose(const TokenMask& mask, const TokenTrie& trie, size_t n_tokens, st
 }
 
 void measure(const char* name, const std::string& gbnf, const std::shared_ptr<const TokenTrie>& trie) {
-  const double begin = cpu_seconds();
+  const double begin = thread_seconds();
   auto grammar = Grammar::parse(gbnf);
   if (!grammar.ok()) {
     std::printf("%s: %s\n", name, grammar.status().message().c_str());
     return;
   }
   const auto masks = std::make_shared<GrammarMasks>(*grammar, trie);
-  const double compile_ms = (cpu_seconds() - begin) * 1e3;
+  const double compile_ms = (thread_seconds() - begin) * 1e3;
   std::vector<float> logits(static_cast<size_t>(trie->n_vocab()));
   std::mt19937 random(1);
   for (float& logit : logits) {
@@ -81,24 +77,24 @@ void measure(const char* name, const std::string& gbnf, const std::shared_ptr<co
   for (int document = 0; document < 12; ++document) {
     GrammarMatcher matcher(masks);
     for (size_t n_tokens = 0; n_tokens < 400; ++n_tokens) {
-      double start = cpu_seconds();
+      double start = thread_seconds();
       const auto mask = matcher.mask();
       if (!mask.ok()) {
         std::printf("%s: %s\n", name, mask.status().message().c_str());
         return;
       }
-      const double spent = cpu_seconds() - start;
-      start = cpu_seconds();
+      const double spent = thread_seconds() - start;
+      start = thread_seconds();
       candidates.reset(logits);
       candidates.keep_allowed(**mask);
-      apply_s += cpu_seconds() - start;
+      apply_s += thread_seconds() - start;
       const int32_t id = choose(**mask, *trie, n_tokens, random);
       if (id < 0) {
         break;
       }
-      start = cpu_seconds();
+      start = thread_seconds();
       matcher.accept(id);
-      const double both = spent + cpu_seconds() - start;
+      const double both = spent + thread_seconds() - start;
       const size_t late = document > 0 ? 1 : 0;
       mask_s[late] += both;
       ++n[late];
@@ -132,9 +128,9 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "grammar_bench: %s\n", tokenizer.status().message().c_str());
     return 1;
   }
-  const double begin = cpu_seconds();
+  const double begin = thread_seconds();
   auto trie = std::make_shared<const TokenTrie>(**tokenizer);
-  const double build_ms = (cpu_seconds() - begin) * 1e3;
+  const double build_ms = (thread_seconds() - begin) * 1e3;
   const int wanted = argc > 2 ? std::atoi(argv[2]) : 0;
   if (wanted > 0 && wanted < trie->n_vocab()) {
     std::vector<std::string> pieces;

@@ -10,32 +10,22 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 
 #include "base/checked.h"
 #include "placement/placement.h"
 #include "placement/planner.h"
+#include "timing.h"
 
 namespace tessera {
 namespace {
 
-constexpr uint64_t kUnitBytes = 256 << 10;
+using bench::fastest;
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+constexpr uint64_t kUnitBytes = 256 << 10;
 
 template <typename Work>
 double best_ms(const Work& work) {
-  double best = 1e9;
-  for (int i = 0; i < 7; ++i) {
-    const double start = cpu_seconds();
-    work();
-    best = std::min(best, cpu_seconds() - start);
-  }
-  return best * 1e3;
+  return fastest(7, work) * 1e3;
 }
 
 /// Layers of one attention and one feed-forward tile per cut, and experts: five tiles of six.

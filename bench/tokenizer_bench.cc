@@ -8,47 +8,33 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
 
 #include "gguf/gguf.h"
 #include "runtime/vocab_loader.h"
+#include "timing.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
 namespace {
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-template <typename Work>
-double best_seconds(const Work& work) {
-  double best = 1e9;
-  for (int i = 0; i < 5; ++i) {
-    const double start = cpu_seconds();
-    work();
-    best = std::min(best, cpu_seconds() - start);
-  }
-  return best;
-}
+using bench::fastest;
+using bench::thread_seconds;
 
 bool measure(const Vocab& vocab, const std::string& text) {
-  const double start = cpu_seconds();
+  const double start = thread_seconds();
   auto made = Tokenizer::create(vocab);
-  const double build = cpu_seconds() - start;
+  const double build = thread_seconds() - start;
   if (!made.ok()) {
     std::fprintf(stderr, "tokenizer_bench: %s\n", made.status().message().c_str());
     return false;
   }
   const Tokenizer& tokenizer = **made;
   std::vector<int32_t> ids;
-  const double encode = best_seconds([&] { ids = tokenizer.encode(text); });
-  const double decode = best_seconds([&] { tokenizer.decode(ids); });
+  const double encode = fastest(5, [&] { ids = tokenizer.encode(text); });
+  const double decode = fastest(5, [&] { tokenizer.decode(ids); });
   const double megabytes = static_cast<double>(text.size()) / 1e6;
   std::printf("%-8s %-16s build %6.1f ms   encode %6.1f MB/s   decode %6.1f MB/s   %.2f bytes per token\n",
               vocab.model.c_str(), vocab.pre.c_str(), build * 1e3, megabytes / encode, megabytes / decode,

@@ -16,10 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string mib(uint64_t bytes) {
-  return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
-}
-
 Result<SwitchRequest> read_request(const ParsedFlags& flags) {
   SwitchRequest request;
   request.model = placement_options(flags);
@@ -147,8 +143,8 @@ std::string plan_text(const SwitchRequest& request, const SwitchPlan& plan, bool
   std::vector<std::vector<std::string>> devices = {
       {"device", from + " MiB", to + " MiB", "switch MiB", "of it staging", "budget MiB"}};
   for (const SwitchDevice& device : plan.devices) {
-    devices.push_back({device.name, mib(device.from.total()), mib(device.to.total()), mib(device.peak_bytes),
-                       mib(device.staging_bytes), mib(device.budget_bytes)});
+    devices.push_back({device.name, mib_cell(device.from.total()), mib_cell(device.to.total()),
+                       mib_cell(device.peak_bytes), mib_cell(device.staging_bytes), mib_cell(device.budget_bytes)});
   }
   const Totals totals = totals_of(plan);
   std::string text = fmt::format("{} -> {}, {} cut{}, {} tokens in the KV cache\n\n{}\n", from, to, plan.n_cuts,
@@ -161,11 +157,12 @@ std::string plan_text(const SwitchRequest& request, const SwitchPlan& plan, bool
     links.push_back({link.from == link.to
                          ? "within " + device_name(plan, link.from)
                          : fmt::format("{} -> {}", device_name(plan, link.from), device_name(plan, link.to)),
-                     std::to_string(link.n_moves), mib(link.bytes)});
+                     std::to_string(link.n_moves), mib_cell(link.bytes)});
   }
   text += format_table(links) + "\n";
   text += fmt::format("{} moves, {} of them to staging first; {} MiB cross, {} MiB move within a device\n",
-                      plan.plan.moves.size(), totals.n_staged, mib(totals.crossing_bytes), mib(totals.local_bytes));
+                      plan.plan.moves.size(), totals.n_staged, mib_cell(totals.crossing_bytes),
+                      mib_cell(totals.local_bytes));
   text += fmt::format("predicted: {:.2f} ms at {:.1f} GB/s and {:.1f} us a copy\n", plan.seconds * 1e3,
                       request.link.bytes_per_second / 1e9, request.link.seconds_per_copy * 1e6);
   return with_moves ? text + "\n" + moves_table(plan) : text;

@@ -29,20 +29,19 @@ Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   settings.metrics_route = flags.get_bool("metrics");
   settings.log_json = flags.get_string("log-format") == "json";
   settings.ping = std::chrono::seconds(flags.get_uint("sse-ping-interval"));
-  for (const std::string& list : flags.get_texts("api-key")) {
-    for (size_t begin = 0; begin <= list.size();) {
-      const size_t end = std::min(list.find(',', begin), list.size());
+  const auto add_keys = [&](const std::string& list, char separator) {
+    for (size_t begin = 0; begin < list.size();) {
+      const size_t end = std::min(list.find(separator, begin), list.size());
       settings.api_keys.push_back(list.substr(begin, end - begin));
       begin = end + 1;
     }
+  };
+  for (const std::string& list : flags.get_texts("api-key")) {
+    add_keys(list, ',');
   }
   if (flags.given("api-key-file")) {
     ASSIGN_OR_RETURN(const std::string text, read_input(flags.get_string("api-key-file")));
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      settings.api_keys.push_back(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    add_keys(text, '\n');
   }
   for (std::string& key : settings.api_keys) {
     key.erase(key.find_last_not_of(" \t\r") + 1);
@@ -69,12 +68,8 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
                                                  const std::atomic<bool>& interrupted) {
   ModelOptions options = model_options(flags);
   options.needs_text = true;
-  if (options.context.n_ctx == 0) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<Model> vocabulary, load_vocabulary(flags));
-    options.context.n_ctx = vocabulary->summary().n_ctx_train;
-  }
   options.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
-  options.context.n_kv_tokens = options.context.n_ctx;
+  options.context.n_kv_tokens = ContextOptions::kAsOne;
   auto served = std::make_shared<ServedModel>();
   ASSIGN_OR_RETURN(served->model, load_model(options, log, &interrupted));
   served->template_source = served->model->chat_template_source();

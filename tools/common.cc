@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/units.h"
 #include "progress_bar.h"
 
 namespace tessera {
@@ -81,7 +82,7 @@ Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log
   }
   const ModelSummary& summary = model->summary();
   log.info(fmt::format("loaded {} ({}, {:.1f} MiB) in {:.0f} ms", options.path, summary.architecture,
-                       static_cast<double>(summary.file_bytes) / (1 << 20), summary.load_ms));
+                       mib(summary.file_bytes), summary.load_ms));
   return model;
 }
 

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace tessera {
 namespace {
 
 // Left free on every device whose budget is what the machine happens to have: others want memory, too.
 constexpr uint64_t kDefaultMarginBytes = uint64_t{1} << 30;
-
-double mib(uint64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
 
 void report(const Fit& fit, const Log& log) {
   log.info(fmt::format("fit: a context of {} tokens{}", fit.model.context.n_ctx,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "progress_bar.h"
 #include "sampling_flags.h"
 
@@ -23,13 +24,6 @@ void on_interrupt(int /*signal*/) {
   if (g_interrupted.exchange(true)) {
     _exit(kInterruptedExit);
   }
-}
-
-double per_second(int64_t n, double ms) {
-  return ms > 0 ? static_cast<double>(n) * 1000 / ms : 0;
-}
-double per_token(int64_t n, double ms) {
-  return n > 0 ? ms / static_cast<double>(n) : 0;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/units.h"
 #include "common.h"
 #include "fit_flags.h"
 #include "policy_cache.h"
@@ -179,8 +180,7 @@ Status PhaseSplit::go_to(const PlacementRequest& request, const char* phase) {
   TRY(report.status());
   log_.detail(
       fmt::format("the {} follows under the {} placement, shares {:.2f}: {:.1f} MiB changed their device in {:.1f} ms",
-                  phase, report->to, fmt::join(report->shares, "/"),
-                  static_cast<double>(report->moved_bytes) / (1 << 20), report->total_ms));
+                  phase, report->to, fmt::join(report->shares, "/"), mib(report->moved_bytes), report->total_ms));
   done_.push_back({phase, std::move(*report)});
   return {};
 }
@@ -199,8 +199,7 @@ std::string PhaseSplit::switch_line() {
     bytes += done_[n_told_].report.moved_bytes;
   }
   return n == 0 ? std::string()
-                : fmt::format("switches    {:6}         {:9.1f} ms  {:8.1f} MiB between devices\n", n, ms,
-                              static_cast<double>(bytes) / (1 << 20));
+                : fmt::format("switches    {:6}         {:9.1f} ms  {:8.1f} MiB between devices\n", n, ms, mib(bytes));
 }
 
 std::string PhaseSplit::switches_json() const {

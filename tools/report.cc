@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
+
 namespace tessera {
 
 using Json = nlohmann::ordered_json;
@@ -56,14 +58,17 @@ std::string placement_line(const Model& model) {
 }
 
 std::string device_table(const Model& model) {
-  const auto mib = [](uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
   std::vector<std::vector<std::string>> rows = {
       {"device", "weights MiB", "KV MiB", "state MiB", "scratch MiB", "budget MiB", "tiles"}};
   for (const DeviceUse& use : model.device_use()) {
-    rows.push_back({use.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.rec_bytes), mib(use.scratch_bytes),
-                    mib(use.budget_bytes), std::to_string(use.n_tiles)});
+    rows.push_back({use.name, mib_cell(use.weight_bytes), mib_cell(use.kv_bytes), mib_cell(use.rec_bytes),
+                    mib_cell(use.scratch_bytes), mib_cell(use.budget_bytes), std::to_string(use.n_tiles)});
   }
   return format_table(rows);
+}
+
+std::string mib_cell(uint64_t bytes) {
+  return fmt::format("{:.1f}", mib(bytes));
 }
 
 std::string format_table(std::span<const std::vector<std::string>> rows) {

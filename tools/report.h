@@ -2,6 +2,7 @@
 // The parts of reports that several commands print: placement, devices and lowering, as JSON for programs and as a
 // table for people. JSON comes as text, because our headers stay free of the JSON library.
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ std::string placement_line(const Model& model);
 
 /// One line per device: weights, KV, scratch, budget in MiB, tiles.
 std::string device_table(const Model& model);
+
+/// MiB with one digit after the point.
+std::string mib_cell(uint64_t bytes);
 
 /// Columns two blanks apart, the first to the left, the others to the right. The first row is the head.
 std::string format_table(std::span<const std::vector<std::string>> rows);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common.h"
+#include "runtime/sampler_json.h"
 
 namespace tessera {
 namespace {
@@ -97,15 +98,7 @@ Result<SamplerOptions> sampler_options(const ParsedFlags& flags, const SamplerOp
 }
 
 std::string sampler_options_json(const SamplerOptions& options) {
-  Json json;
-  for (const SamplerSetting& setting : sampler_settings()) {
-    std::visit([&](auto member) { json[std::string(setting.name)] = options.*member; }, setting.member);
-  }
-  json["samplers"] = Json::array();
-  for (const SamplerStep step : options.samplers) {
-    json["samplers"].push_back(sampler_step_name(step));
-  }
-  json["dry_sequence_breakers"] = options.dry_sequence_breakers;
+  Json json = sampler_settings_json(options);
   json["logit_bias"] = Json::array();
   for (const LogitBias& b : options.logit_bias) {
     json["logit_bias"].push_back(Json::array({b.id, std::isinf(b.bias) ? Json() : Json(b.bias)}));

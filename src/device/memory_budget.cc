@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/units.h"
+
 namespace tessera {
 
 Status MemoryBudget::take(uint64_t bytes, const std::string& purpose) {
@@ -30,8 +32,8 @@ uint64_t MemoryBudget::used_bytes() const {
 }
 
 std::string mib_text(uint64_t bytes) {
-  const double mib = static_cast<double>(bytes) / (1024.0 * 1024.0);
-  return mib < 100 ? fmt::format("{:.2f} MiB", mib) : fmt::format("{:.0f} MiB", mib);
+  const double n = mib(bytes);
+  return n < 100 ? fmt::format("{:.2f} MiB", n) : fmt::format("{:.0f} MiB", n);
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/units.h"
 
 namespace tessera {
 
@@ -352,10 +353,8 @@ Status Planner::check_budgets() const {
     const uint64_t needed = plan_.peaks[d].bytes();
     const uint64_t budget = request_.pools[d].budget_bytes;
     if (needed > budget) {
-      missing +=
-          fmt::format("{}device {} needs {:.1f} MiB ({:.1f} of them staging) and may have {:.1f} MiB",
-                      missing.empty() ? "" : "; ", d, static_cast<double>(needed) / (1 << 20),
-                      static_cast<double>(plan_.peaks[d].staging) / (1 << 20), static_cast<double>(budget) / (1 << 20));
+      missing += fmt::format("{}device {} needs {:.1f} MiB ({:.1f} of them staging) and may have {:.1f} MiB",
+                             missing.empty() ? "" : "; ", d, mib(needed), mib(plan_.peaks[d].staging), mib(budget));
     }
   }
   return missing.empty() ? Status() : Status(ErrorCode::kDoesNotFit, missing);

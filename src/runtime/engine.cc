@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/units.h"
 #include "gguf/metadata_json.h"
 #include "runtime/context_memory.h"
 #include "runtime/memory_plan.h"
@@ -46,8 +47,7 @@ class ModelLoader {
       ASSIGN_OR_RETURN(model_->loop, LoopThread::start());
       malloc_trim(0);  // what loading took
     }
-    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
-    model_->summary.load_ms = taken.count();
+    model_->summary.load_ms = ms_between(start, std::chrono::steady_clock::now());
     return std::move(model_);
   }
 

@@ -24,11 +24,13 @@ namespace tessera {
 
 /// Sizes and types of one context's memory.
 struct ContextOptions {
-  int64_t n_ctx = 0;        // positions one sequence may have; 0: as many as the model was trained on
-  int64_t n_batch = 2048;   // tokens one decode() may take
-  int64_t n_ubatch = 512;   // tokens one micro-batch takes
-  int32_t n_seq_max = 1;    // sequences
-  int64_t n_kv_tokens = 0;  // positions that all sequences together may hold, at least n_ctx; 0: each n_ctx of its own
+  int64_t n_ctx = 0;       // positions one sequence may have; 0: as many as the model was trained on
+  int64_t n_batch = 2048;  // tokens one decode() may take
+  int64_t n_ubatch = 512;  // tokens one micro-batch takes
+  int32_t n_seq_max = 1;   // sequences
+  // Positions that all sequences together may hold, at least n_ctx; 0: each n_ctx of its own, kAsOne: n_ctx together.
+  int64_t n_kv_tokens = 0;
+  static constexpr int64_t kAsOne = -1;
   DType k_type = DType::kF16;
   DType v_type = DType::kF16;
   // Recurrent state cannot be rewound; snapshots of it on the host are what a sequence may return to.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "runtime/fit_search.h"
 #include "runtime/memory_plan.h"
 #include "runtime/outline.h"
@@ -21,10 +22,6 @@ constexpr int64_t kContextStep = 256;
 constexpr int kMostDivisions = 256;
 // The smallest lack is found to this many bytes, a unit of the CPU's pools.
 constexpr uint64_t kLackStep = 64 << 10;
-
-double mib(uint64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
 
 /// What goes to the host.
 struct HostPart {

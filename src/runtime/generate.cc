@@ -5,14 +5,12 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "base/units.h"
+
 namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 bool is_cancelled(const GenerateHooks& hooks) {
   return hooks.cancelled != nullptr && hooks.cancelled->load(std::memory_order_relaxed);
@@ -104,7 +102,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   const Clock::time_point start = Clock::now();
   ASSIGN_OR_RETURN(const bool complete, read(prompt, hooks));
   result.timings.prompt_n = static_cast<int64_t>(held_.size()) - result.timings.cache_n;
-  result.timings.prompt_ms = ms_since(start);
+  result.timings.prompt_ms = ms_between(start, Clock::now());
   if (complete && hooks.on_prompt) {
     TRY(hooks.on_prompt());
   }
@@ -141,9 +139,9 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
     }
   }
   output.finish();
-  result.timings.predicted_ms = ms_since(prompt_end);
+  result.timings.predicted_ms = ms_between(prompt_end, Clock::now());
   result.timings.predicted_n = static_cast<int64_t>(result.tokens.size());
-  result.timings.total_ms = ms_since(begin);
+  result.timings.total_ms = ms_between(begin, Clock::now());
   result.stop_word = output.stop_word();
   result.text = output.take();
   return result;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/kv_layout.h"
 #include "kernels/ops/rec_layout.h"
@@ -15,10 +16,6 @@ namespace {
 
 // Logits of one micro-batch are kept in at most this many bytes; a batch that wants more is cut into smaller ones.
 constexpr int64_t kLogitsBytesMax = 32 << 20;
-
-double mib(uint64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
 
 // As many as asked for and as their bytes allow; 0 for a model without recurrent state.
 int32_t count_snapshots(const ModelState& model, const ContextOptions& options) {
@@ -50,6 +47,9 @@ Result<ContextOptions> with_context_size(const ModelState& model, ContextOptions
       return Status(ErrorCode::kInvalidData,
                     fmt::format("{}: the file states no context length; give --ctx-size", model.file->path()));
     }
+  }
+  if (options.n_kv_tokens == ContextOptions::kAsOne) {
+    options.n_kv_tokens = options.n_ctx;
   }
   return options;
 }

@@ -17,7 +17,8 @@ struct ContextSizes {
   int32_t n_snapshots = 0;           // of recurrent state
 };
 
-/// The options with n_ctx = 0 replaced by the model's training context. Errors: kInvalidData when the file states none.
+/// The options with n_ctx = 0 replaced by the model's training context, and kAsOne by n_ctx. Errors: kInvalidData when
+/// the file states none.
 Result<ContextOptions> with_context_size(const ModelState& model, ContextOptions options);
 
 /// Checks options against the model. REQUIRES: options are with_context_size(). Errors: kInvalidArgument naming the

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "device/memory_budget.h"
 #include "runtime/context_memory.h"
 #include "transition/executor.h"
@@ -17,11 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
+// has one to run; what is opened through staging, and the new pages that this costs, stay few.
+constexpr uint64_t kPieceBytes = 1 << 20;
+// Pieces in staging at once, at most: more chains at a time than queues can run make nothing faster.
+constexpr uint64_t kStagedPieces = 16;
 constexpr const char* kCustom = "custom";  // the split mode of a placement that no generator made
-
-double ms_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
 
 class PlacementSwitch {
  public:
@@ -132,37 +135,22 @@ class PlacementSwitch {
     }
   }
 
-  // Plans with as much staging as was allowed, or as there is room for.
   Status plan_to_fit() {
-    const uint64_t most = std::min(options_.staging_bytes, kStagedPieces * kPieceBytes);
-    TRY(plan(most));
-    uint64_t room = most;
-    uint64_t unit = 0;
-    for (size_t d = 0; d < model_.devices.size(); ++d) {
-      const Device& device = model_.devices[d];
-      unit = std::max(unit, device.info().unit_bytes);
-      if (plan_.peaks[d].staging > 0 && device.used_bytes() + growth(d) <= device.budget_bytes()) {
-        room = std::min(room, device.budget_bytes() - device.used_bytes() - growth(d));
-      }
-    }
-    if (room < most && room >= unit) {
-      TRY(plan(room / unit * unit));
-    }
-    return check_room();
-  }
-
-  Status plan(uint64_t staging_bytes) {
     TransitionRequest request;
     request.extents = planned_.extents;
-    request.staging_bytes = staging_bytes;
-    request.piece_bytes = std::min(kPieceBytes, staging_bytes);
     for (size_t p = 0; p < planned_.pools.size(); ++p) {
       const auto device = planned_.pools[p].device;
       const int32_t staging = p < model_.devices.size() ? -1 : static_cast<int32_t>(device);
       request.pools.push_back({model_.devices[device].info().unit_bytes, UINT64_MAX, staging});
     }
-    ASSIGN_OR_RETURN(plan_, plan_transition(request));
-    return {};
+    ASSIGN_OR_RETURN(plan_, plan_with_staging(std::move(request), options_.staging_bytes,
+                                              [this](size_t d) -> std::optional<uint64_t> {
+                                                const Device& device = model_.devices[d];
+                                                const uint64_t needed = device.used_bytes() + growth(d);
+                                                const uint64_t budget = device.budget_bytes();
+                                                return needed <= budget ? std::optional(budget - needed) : std::nullopt;
+                                              }));
+    return check_room();
   }
 
   // What a device's ranges need beyond what they hold.
@@ -218,32 +206,11 @@ class PlacementSwitch {
       work_.devices.push_back({&model_.devices[d], staging_[d]->base()});
     }
     work_.moves = std::move(plan_.moves);
-    add_replicas();
+    std::ranges::move(replica_moves(model_.placement, next_, model_.replicas.bytes), std::back_inserter(work_.moves));
     const TransitionBytes bytes = count_bytes(work_);
     report_.moved_bytes = bytes.moved;
     report_.local_bytes = bytes.local;
     report_.n_moves = static_cast<int64_t>(work_.moves.size());
-  }
-
-  // A device that was not used lacks the replicas; they are copied from one that has them, which keeps them.
-  void add_replicas() {
-    const int n_devices = model_.n_devices();
-    int32_t holder = 0;
-    while (holder < n_devices && !model_.placement.uses(holder)) {
-      ++holder;
-    }
-    for (int32_t d = 0; d < n_devices; ++d) {
-      if (!next_.uses(d) || model_.placement.uses(d)) {
-        continue;
-      }
-      for (uint64_t at = 0; at < model_.replicas.bytes; at += kPieceBytes) {
-        Move move;
-        move.bytes = std::min(kPieceBytes, model_.replicas.bytes - at);
-        move.from = {holder, at};
-        move.to = {d, at};
-        work_.moves.push_back(std::move(move));
-      }
-    }
   }
 
   Status move() {
@@ -337,6 +304,46 @@ Result<Placement> requested_placement(const ModelState& model, const PlacementRe
   next.home = request.homes;
   lay_out(model.tiles, model.placement_target(), next);
   return next;
+}
+
+Result<Plan> plan_with_staging(TransitionRequest request, uint64_t staging_bytes,
+                               const std::function<std::optional<uint64_t>(size_t pool)>& room) {
+  const auto plan_with = [&](uint64_t bytes) {
+    request.staging_bytes = bytes;
+    request.piece_bytes = std::min(kPieceBytes, bytes);
+    return plan_transition(request);
+  };
+  const uint64_t most = std::min(staging_bytes, kStagedPieces * kPieceBytes);
+  ASSIGN_OR_RETURN(Plan plan, plan_with(most));
+  uint64_t least_room = most;
+  uint64_t unit = 0;
+  for (size_t p = 0; p < request.pools.size(); ++p) {
+    unit = std::max(unit, request.pools[p].unit_bytes);
+    if (plan.peaks[p].staging > 0) {
+      least_room = std::min(least_room, room(p).value_or(most));
+    }
+  }
+  return least_room < most && least_room >= unit ? plan_with(least_room / unit * unit) : plan;
+}
+
+std::vector<Move> replica_moves(const Placement& before, const Placement& after, uint64_t replica_bytes) {
+  const auto n_devices = static_cast<int32_t>(before.tile_region_bytes.size());
+  int32_t holder = 0;
+  while (holder < n_devices && !before.uses(holder)) {
+    ++holder;
+  }
+  std::vector<Move> moves;
+  for (int32_t d = 0; d < n_devices; ++d) {
+    for (uint64_t at = 0; after.uses(d) && !before.uses(d) && at < replica_bytes; at += kPieceBytes) {
+      Move move;
+      move.extent_offset = at;
+      move.bytes = std::min(kPieceBytes, replica_bytes - at);
+      move.from = {holder, at};
+      move.to = {d, at};
+      moves.push_back(std::move(move));
+    }
+  }
+  return moves;
 }
 
 Result<TransitionReport> switch_placement(ModelState& model, const PlacementRequest& request,

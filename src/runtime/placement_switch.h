@@ -13,19 +13,18 @@
 // it was; the one exception is a device that died, or a way back that failed: then the model's contexts are dead. Every
 // tile has a home before and after, so nothing is dropped or read from the file.
 
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "placement/planner.h"
 #include "runtime/engine.h"
 #include "runtime/model_state.h"
 
 namespace tessera {
-
-// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
-// has one to run; what is opened through staging, and the new pages that this costs, stay few.
-inline constexpr uint64_t kPieceBytes = 1 << 20;
-// Pieces in staging at once, at most: more chains at a time than queues can run make nothing faster.
-inline constexpr uint64_t kStagedPieces = 16;
 
 /// A generator by its name. Errors: kInvalidArgument, naming the flag.
 Result<SplitMode> parse_split_mode(const std::string& name, std::string_view flag = "--split-mode");
@@ -33,6 +32,16 @@ Result<SplitMode> parse_split_mode(const std::string& name, std::string_view fla
 /// The placement that a request means for this model, as if it were loaded so. Under the general form, workers of
 /// streamed experts stay who they are. Errors: kInvalidArgument, naming the flag.
 Result<Placement> requested_placement(const ModelState& model, const PlacementRequest& request, uint64_t version);
+
+/// Plans with as much staging as staging_bytes allows, or as there is room for. request: without staging and pieces.
+/// room(pool): bytes of that pool's device that the extents leave; nothing where even they do not fit, which is for the
+/// caller to say. Errors: those of plan_transition().
+Result<Plan> plan_with_staging(TransitionRequest request, uint64_t staging_bytes,
+                               const std::function<std::optional<uint64_t>(size_t pool)>& room);
+
+/// Copies of the replicas to every device that `after` uses and `before` does not, from one that has them and keeps
+/// them. Positions are from the start of the devices' weights; `extent` is the caller's to fill.
+std::vector<Move> replica_moves(const Placement& before, const Placement& after, uint64_t replica_bytes);
 
 /// As Model::set_placement(). REQUIRES: model.loop.
 Result<TransitionReport> switch_placement(ModelState& model, const PlacementRequest& request,

@@ -458,24 +458,34 @@ class Serving::Impl {
     cancelled_.erase(id);
   }
 
+  // REQUIRES: mutex_.
+  void count(const ServingEnd& end) {
+    ++counters_.n_ended[static_cast<size_t>(end.stop)];
+    counters_.prompt_tokens += static_cast<uint64_t>(end.timings.prompt_n);
+    counters_.cached_tokens += static_cast<uint64_t>(end.timings.cached_n);
+    counters_.prompt_ms += end.timings.prompt_ms;
+    counters_.predicted_tokens += static_cast<uint64_t>(end.timings.predicted_n);
+    counters_.predicted_ms += end.timings.predicted_ms;
+  }
+
   void finish(std::vector<Ending>& endings) {
-    for (Ending& ending : endings) {
-      ending.job->end(ending.stop, std::move(ending.status));
+    if (endings.empty()) {
+      return;
+    }
+    {
+      // Before anybody hears of the end: who does may ask for the totals.
+      const std::lock_guard lock(mutex_);
+      for (Ending& ending : endings) {
+        ending.job->settle(ending.stop, std::move(ending.status));
+        count(ending.job->ending());
+      }
+    }
+    for (const Ending& ending : endings) {
+      ending.job->tell_end();
     }
     const std::lock_guard lock(mutex_);
-    for (const Ending& ending : endings) {
-      const ServingEnd& end = ending.job->ending();
-      ++counters_.n_ended[static_cast<size_t>(end.stop)];
-      counters_.prompt_tokens += static_cast<uint64_t>(end.timings.prompt_n);
-      counters_.cached_tokens += static_cast<uint64_t>(end.timings.cached_n);
-      counters_.prompt_ms += end.timings.prompt_ms;
-      counters_.predicted_tokens += static_cast<uint64_t>(end.timings.predicted_n);
-      counters_.predicted_ms += end.timings.predicted_ms;
-      --n_open_;
-    }
-    if (!endings.empty()) {
-      rest_.notify_all();
-    }
+    n_open_ -= static_cast<int64_t>(endings.size());
+    rest_.notify_all();
   }
 
   // A step failed: its requests end with that. A lost device takes all with it.

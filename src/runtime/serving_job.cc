@@ -2,18 +2,11 @@
 
 #include <utility>
 
+#include "base/units.h"
 #include "runtime/generate.h"
 #include "tokenizer/utf8.h"
 
 namespace tessera {
-namespace {
-
-double ms_between(ServingJob::Clock::time_point from, ServingJob::Clock::time_point to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-}  // namespace
-
 ServingJob::ServingJob(std::shared_ptr<const ServingRequest> request, std::shared_ptr<ServingSink> sink,
                        Sampler sampler, const Tokenizer& tokenizer, std::span<const int32_t> prompt, bool truncated)
     : request_(std::move(request)),
@@ -126,11 +119,14 @@ bool ServingJob::emit(const std::string& text) {
   return goes_on;
 }
 
-void ServingJob::end(StopReason stop, Status status) {
+void ServingJob::settle(StopReason stop, Status status) {
   if (end_.stop == StopReason::kNone && end_.status.ok()) {
     end_.stop = stop;
     end_.status = std::move(status);
   }
+}
+
+void ServingJob::tell_end() {
   // The token that ended it has no part in the text.
   const size_t n_last = end_.stop == StopReason::kEos ? 1 : 0;
   const std::string text = text_.finish();

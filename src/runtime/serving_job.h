@@ -33,9 +33,11 @@ class ServingJob {
   [[nodiscard]] int32_t token() const { return token_; }
   void count_shift() { ++end_.n_shifts; }
 
-  /// Ends it, if choose() has not found a reason to end it: hands on what text is left and calls on_end. Once.
-  void end(StopReason stop, Status status = {});
-  /// How it has ended. Its timings are whole before.
+  /// Says why it ends, if choose() has not.
+  void settle(StopReason stop, Status status = {});
+  /// Hands on what text is left and calls on_end. Once, after settle().
+  void tell_end();
+  /// How it has ended, after settle().
   [[nodiscard]] const ServingEnd& ending() const { return end_; }
 
   [[nodiscard]] const std::shared_ptr<const ServingRequest>& request() const { return request_; }

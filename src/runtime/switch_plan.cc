@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "runtime/memory_plan.h"
 #include "runtime/outline.h"
 #include "runtime/placement_switch.h"
 
 namespace tessera {
 namespace {
-
-double mib(uint64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
 
 /// Where everything lies under one placement.
 struct Map {
@@ -144,24 +142,12 @@ class SwitchPlanner {
     }
   }
 
-  /// A device that was not used gets its replicas as copies of another's.
   void add_replicas(const Placement& before, const Placement& after) {
-    int32_t holder = 0;
-    while (!before.uses(holder)) {
-      ++holder;
-    }
     const auto extent = static_cast<int32_t>(plan_.extents.size());
     plan_.extents.push_back({tile_kind_name(TileKind::kReplica)});
-    for (int32_t d = 0; d < m_.n_devices(); ++d) {
-      for (uint64_t at = 0; after.uses(d) && !before.uses(d) && at < m_.replicas.bytes; at += kPieceBytes) {
-        Move move;
-        move.extent = extent;
-        move.extent_offset = at;
-        move.bytes = std::min(kPieceBytes, m_.replicas.bytes - at);
-        move.from = {holder, at};
-        move.to = {d, at};
-        plan_.plan.moves.push_back(std::move(move));
-      }
+    for (Move& move : replica_moves(before, after, m_.replicas.bytes)) {
+      move.extent = extent;
+      plan_.plan.moves.push_back(std::move(move));
     }
   }
 
@@ -181,26 +167,14 @@ class SwitchPlanner {
     }
   }
 
-  /// As much staging as was allowed, or as there is room for: what the switch itself does.
   Status plan_to_fit() {
-    const uint64_t most = std::min(request_.staging_bytes, kStagedPieces * kPieceBytes);
-    TRY(plan_with(most));
-    uint64_t room = most;
-    uint64_t largest_unit = 0;
-    for (size_t d = 0; d < plan_.devices.size(); ++d) {
-      largest_unit = std::max(largest_unit, unit(d));
-      const uint64_t budget = m_.devices[d].budget_bytes();
-      if (plan_.plan.peaks[d].staging > 0 && without_staging(d) <= budget) {
-        room = std::min(room, budget - without_staging(d));
-      }
-    }
-    return room < most && room >= largest_unit ? plan_with(room / largest_unit * largest_unit) : Status();
-  }
-
-  Status plan_with(uint64_t staging_bytes) {
-    transition_.staging_bytes = staging_bytes;
-    transition_.piece_bytes = std::min(kPieceBytes, staging_bytes);
-    ASSIGN_OR_RETURN(plan_.plan, plan_transition(transition_));
+    ASSIGN_OR_RETURN(
+        plan_.plan,
+        plan_with_staging(std::move(transition_), request_.staging_bytes, [this](size_t d) -> std::optional<uint64_t> {
+          const uint64_t budget = m_.devices[d].budget_bytes();
+          const uint64_t needed = without_staging(d);
+          return needed <= budget ? std::optional(budget - needed) : std::nullopt;
+        }));
     return {};
   }
 

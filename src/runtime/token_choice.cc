@@ -45,15 +45,16 @@ Result<std::optional<GrammarMatcher>> SamplerMaker::make_grammar(const SamplerOp
   if (text.size() == 1) {
     return std::optional<GrammarMatcher>();
   }
-  if (!shares_grammars_ || grammar_ == nullptr || grammar_text_ != text) {
-    ASSIGN_OR_RETURN(grammar_, sampler_grammar(options, model_.tokenizer(), model_.token_trie()));
+  if (grammar_ != nullptr && grammar_text_ == text) {
+    return std::optional(GrammarMatcher(grammar_));
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<GrammarMasks> masks,
+                   sampler_grammar(options, model_.tokenizer(), model_.token_trie()));
+  if (shares_grammars_) {
+    grammar_ = masks;
     grammar_text_ = text;
   }
-  std::optional<GrammarMatcher> matcher(grammar_);
-  if (!shares_grammars_) {
-    grammar_ = nullptr;
-  }
-  return matcher;
+  return std::optional(GrammarMatcher(std::move(masks)));
 }
 
 Result<int32_t> choose_token(Sampler& sampler, std::span<const float> logits, int64_t n_tokens) {

@@ -38,8 +38,8 @@ class SamplerMaker {
   const bool shares_grammars_;
   std::vector<std::string> breaker_texts_;  // of breakers_
   DryBreakers breakers_;
-  std::string grammar_text_;  // of grammar_
-  std::shared_ptr<GrammarMasks> grammar_;
+  std::string grammar_text_;               // of grammar_
+  std::shared_ptr<GrammarMasks> grammar_;  // where samplers share it
 };
 
 /// Draws a token and accept()s it; kNoToken: the grammar's text is complete, and nothing can follow. n_tokens: how many

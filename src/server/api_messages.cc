@@ -309,21 +309,12 @@ class MessagesWriter final : public ChatWriter {
 
 Status api_messages(Call& call) {
   ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
-  const Fields fields(body);
-  bool streams = false;
-  std::string model;
-  TRY(fields.read("stream", streams));
-  TRY(fields.read("model", model));
-  if (!fields.has("max_tokens")) {
+  if (!Fields(body).has("max_tokens")) {
     return bad("field \"max_tokens\" is missing");
   }
-  ASSIGN_OR_RETURN(const std::chrono::seconds ping, read_ping(call, body));
-  ASSIGN_OR_RETURN(Json converted, to_openai(body));
-  ASSIGN_OR_RETURN(ChatRequest request, read_chat(call, std::move(converted)));
-  auto writer = std::make_shared<MessagesWriter>(call, streams, ping, request);
-  std::vector<ServingRequest> requests;
-  requests.push_back(std::move(request.serving));
-  return start_generation(call, std::move(requests), std::move(writer));
+  ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_openai));
+  auto writer = std::make_shared<MessagesWriter>(call, chat.streams, chat.ping, chat.request);
+  return start_generation(call, with_choices(std::move(chat.request.serving), 1), std::move(writer));
 }
 
 Status api_count_tokens(Call& call) {

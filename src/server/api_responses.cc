@@ -324,18 +324,9 @@ class ResponsesWriter final : public ChatWriter {
 
 Status api_responses(Call& call) {
   ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
-  const Fields fields(body);
-  bool streams = false;
-  std::string model;
-  TRY(fields.read("stream", streams));
-  TRY(fields.read("model", model));
-  ASSIGN_OR_RETURN(const std::chrono::seconds ping, read_ping(call, body));
-  ASSIGN_OR_RETURN(Json converted, to_chat(body));
-  ASSIGN_OR_RETURN(ChatRequest request, read_chat(call, std::move(converted)));
-  auto writer = std::make_shared<ResponsesWriter>(call, body, streams, ping, request);
-  std::vector<ServingRequest> requests;
-  requests.push_back(std::move(request.serving));
-  return start_generation(call, std::move(requests), std::move(writer));
+  ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_chat));
+  auto writer = std::make_shared<ResponsesWriter>(call, body, chat.streams, chat.ping, chat.request);
+  return start_generation(call, with_choices(std::move(chat.request.serving), 1), std::move(writer));
 }
 
 }  // namespace tessera

@@ -64,7 +64,6 @@ Result<ChatRequest> read_chat(const Call& call, Json body) {
   TRY(fields.read("reasoning_format", reasoning));
   ASSIGN_OR_RETURN(ChatPrompt prompt, render_chat(call, dump_json(body)));
   request.serving.prompt = std::move(prompt.tokens);
-  request.serving.branches = std::move(prompt.branches);
   request.prompt = std::move(prompt.text);
   request.format = call.model->chat_format;
   if (reasoning == "none") {
@@ -77,6 +76,18 @@ Result<ChatRequest> read_chat(const Call& call, Json body) {
   request.serving.show_special =
       request.format.marks_are_special && (request.has_tools || request.format.tools == ToolStyle::kHarmony);
   return request;
+}
+
+Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<Json> (*convert)(const Json& body)) {
+  ConvertedChat chat;
+  const Fields fields(body);
+  std::string model;
+  TRY(fields.read("stream", chat.streams));
+  TRY(fields.read("model", model));
+  ASSIGN_OR_RETURN(chat.ping, read_ping(call, body));
+  ASSIGN_OR_RETURN(Json converted, convert(body));
+  ASSIGN_OR_RETURN(chat.request, read_chat(call, std::move(converted)));
+  return chat;
 }
 
 Result<std::string> content_text(const Json& content, const std::string& label) {

@@ -2,6 +2,7 @@
 // Chat requests and their answers, as far as the three chat APIs agree: the prompt, and reasoning, content and tool
 // calls told apart.
 
+#include <chrono>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -27,6 +28,16 @@ struct ChatRequest {
 /// Reads a request in OpenAI's form. Errors: those of read_generation() and the template; kUnsupported: a tool_choice
 /// that would have to be enforced.
 Result<ChatRequest> read_chat(const Call& call, Json body);
+
+/// A chat request of another API.
+struct ConvertedChat {
+  ChatRequest request;
+  bool streams = false;
+  std::chrono::seconds ping{};
+};
+/// Reads what those APIs say as OpenAI's does, and the rest as `convert` puts it into OpenAI's form. Errors: those of
+/// `convert` and read_chat(); kInvalidArgument.
+Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<Json> (*convert)(const Json& body));
 
 /// Text of a message's content: a string, or a list of text parts ("text", "input_text", ...), joined by newlines.
 /// label: what it is called in errors. Errors: kInvalidArgument; kUnsupported for parts of another type.

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
+
 namespace tessera {
 namespace {
 
@@ -144,15 +146,8 @@ void Generation::add_to_row(size_t choice, const ServingEnd& end) {
   }
   row_.n_predicted += timings.predicted_n;
   predicted_ms_ = std::max(predicted_ms_, timings.predicted_ms);
-  row_.tokens_per_s = predicted_ms_ > 0 ? static_cast<double>(row_.n_predicted) * 1000 / predicted_ms_ : 0;
+  row_.tokens_per_s = per_second(row_.n_predicted, predicted_ms_);
   row_.stop = end.status.ok() ? std::string(stop_reason_name(end.stop)) : end.status.message();
-}
-
-double per_second(int64_t n, double ms) {
-  return ms > 0 ? static_cast<double>(n) * 1000 / ms : 0;
-}
-double per_token(int64_t n, double ms) {
-  return n > 0 ? ms / static_cast<double>(n) : 0;
 }
 
 // The bytes of a token as numbers: its text may be a part of a character.

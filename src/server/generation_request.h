@@ -30,7 +30,6 @@ Result<std::vector<int32_t>> read_mixed_tokens(const Model& model, const Json& v
 struct ChatPrompt {
   std::vector<int32_t> tokens;
   std::string text;
-  std::vector<int64_t> branches;  // of ServingRequest
 };
 /// What the chat template makes of a request in OpenAI's form. Errors: those of ChatTemplate::render.
 Result<ChatPrompt> render_chat(const Call& call, std::string_view request_json);

@@ -5,40 +5,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json_limits.h"
+
 namespace tessera {
 namespace {
 
 Status bad(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
-}
-
-// Looks at brackets and commas alone: what the parser would need memory and time for, before it does.
-Status check_limits(std::string_view text) {
-  struct Level {
-    bool is_object;
-    size_t n_commas;
-  };
-  std::vector<Level> levels;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      i += c == '\\' ? 1 : 0;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (levels.size() == kJsonDepthMax) {
-        return bad(fmt::format("the JSON is nested more than {} levels deep, at byte {}", kJsonDepthMax, i));
-      }
-      levels.push_back({c == '{', 0});
-    } else if ((c == '}' || c == ']') && !levels.empty()) {
-      levels.pop_back();
-    } else if (c == ',' && !levels.empty() && levels.back().is_object && ++levels.back().n_commas >= kJsonMembersMax) {
-      return bad(fmt::format("an object has more than {} members, at byte {}", kJsonMembersMax, i));
-    }
-  }
-  return {};
 }
 
 // What a number is, for messages.
@@ -49,7 +22,7 @@ std::string shown(const Json& json) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
-  TRY(check_limits(text));
+  TRY(check_json_limits(text, {kJsonDepthMax, kJsonMembersMax}));
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {

@@ -8,6 +8,8 @@
 #include <random>
 #include <unistd.h>
 
+#include "base/units.h"
+
 namespace tessera {
 namespace {
 
@@ -210,7 +212,7 @@ bool Server::has_key(const HttpRequest& request) const {
 }
 
 void Server::log_request(const HttpRequest& request, int status, Clock::time_point begun, const LogRow& row) const {
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begun).count();
+  const double ms = ms_between(begun, Clock::now());
   const bool is_quiet = row.stop.empty() && request.method == "GET" && status == 200;
   const LogLevel level = is_quiet ? LogLevel::kDetail : LogLevel::kInfo;
   if (!log_.wants(level)) {

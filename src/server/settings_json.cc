@@ -3,19 +3,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "runtime/sampler_json.h"
+
 namespace tessera {
 
 Json settings_json(const ServingRequest& request) {
   const SamplerOptions& sampling = request.sampling;
   Json json = {{"n_predict", request.max_tokens}, {"max_tokens", request.max_tokens}, {"seed", sampling.seed}};
-  for (const SamplerSetting& setting : sampler_settings()) {
-    std::visit([&](auto member) { json[std::string(setting.name)] = sampling.*member; }, setting.member);
-  }
-  json["samplers"] = Json::array();
-  for (const SamplerStep step : sampling.samplers) {
-    json["samplers"].push_back(sampler_step_name(step));
-  }
-  json["dry_sequence_breakers"] = sampling.dry_sequence_breakers;
+  json.update(sampler_settings_json(sampling));
   json["logit_bias"] = Json::array();
   for (const LogitBias& b : sampling.logit_bias) {
     json["logit_bias"].push_back({{"token", b.id}, {"bias", std::isinf(b.bias) ? Json() : Json(b.bias)}});

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/json_limits.h"
 #include "runtime/grammar/gbnf_text.h"
 #include "runtime/grammar/json_rules.h"
 #include "runtime/grammar/number_grammar.h"
@@ -846,33 +847,6 @@ Status SchemaConverter::merge_properties(Json& into, const Json& other, const Pl
   return {};
 }
 
-// What makes JSON slow or deep to work with: brackets in each other, members of one object (found one after another).
-Status check_shape(std::string_view text) {
-  std::vector<size_t> n_members;  // of the brackets that are open
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      i += c == '\\' ? 1 : 0;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      n_members.push_back(0);
-    } else if ((c == '}' || c == ']') && !n_members.empty()) {
-      n_members.pop_back();
-    } else if (c == ':' && !n_members.empty() && ++n_members.back() > kMaxMembers) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("JSON schema: an object has more than {} members; make it smaller", kMaxMembers)};
-    }
-    if (n_members.size() > kMaxSchemaDepth) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("JSON schema: brackets lie more than {} deep in each other", kMaxSchemaDepth)};
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::string> json_schema_grammar(std::string_view schema) {
@@ -881,7 +855,7 @@ Result<std::string> json_schema_grammar(std::string_view schema) {
         ErrorCode::kInvalidArgument,
         fmt::format("the JSON schema has {} bytes, more than {}; make it smaller", schema.size(), kMaxSchemaBytes));
   }
-  TRY(check_shape(schema));
+  TRY(check_json_limits(schema, {kMaxSchemaDepth, kMaxMembers}).with_context("JSON schema"));
   const Json document = Json::parse(schema, nullptr, false);
   if (document.is_discarded()) {
     return Status(ErrorCode::kInvalidArgument, "the JSON schema is no JSON text; check quotes, commas and brackets");

@@ -1,0 +1,22 @@
+#include "runtime/sampler_json.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+
+namespace tessera {
+
+nlohmann::ordered_json sampler_settings_json(const SamplerOptions& options) {
+  nlohmann::ordered_json json;
+  for (const SamplerSetting& setting : sampler_settings()) {
+    std::visit([&](auto member) { json[std::string(setting.name)] = options.*member; }, setting.member);
+  }
+  json["samplers"] = nlohmann::ordered_json::array();
+  for (const SamplerStep step : options.samplers) {
+    json["samplers"].push_back(sampler_step_name(step));
+  }
+  json["dry_sequence_breakers"] = options.dry_sequence_breakers;
+  return json;
+}
+
+}  // namespace tessera
