@@ -1,5 +1,5 @@
 #!/bin/bash
-# Brings the Python clients that tests/server_test.py drives the server with, from PyPI into build/clients. Safe to
+# Brings the Python clients that tests/server_support.py drives the server with, from PyPI into build/clients. Safe to
 # repeat: what is there is kept.
 set -euo pipefail
 # shellcheck source=lib.sh

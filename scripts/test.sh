@@ -111,7 +111,9 @@ for preset in "${presets[@]}"; do
     run_ctest "$preset"
     unittest "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
     unittest "$preset: placements from outside" "$python" tests/cli_placement_test.py "build/$preset/tessera"
-    unittest "$preset: the server from outside" "$python" tests/server_test.py "build/$preset/tessera"
+    for server_test in tests/server_*test.py; do
+        unittest "$preset: $(basename "$server_test" .py)" "$python" "$server_test" "build/$preset/tessera"
+    done
     if [ "$preset" = release ]; then
         check "chat templates: 1,000 random ones, as Jinja2 has them" "$python" scripts/template_diff.py \
             random 1000 --seed 1 --test build/release/tokenizer_test

@@ -2,118 +2,20 @@
 """`tessera serve` from outside: routes, streams, errors, hostile clients, shutdown, and the clients people use.
 
   server_test.py [PROGRAM] [unittest arguments]     PROGRAM or $TESSERA_BIN; else build/release/tessera
-
-The PyPI packages openai and anthropic are looked for in build/clients, where scripts/install_clients.sh puts them.
 """
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
-import pathlib
-import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, os.environ.get("TESSERA_CLIENTS", str(ROOT / "build/clients")))
-PROGRAM = os.environ.get("TESSERA_BIN", str(ROOT / "build/release/tessera"))
-MODEL = str(ROOT / "tests/data/tiny/tiny-llama.gguf")
-TIMEOUT_S = 120  # only against hanging for ever
-GREEDY = {"temperature": 0, "cache_prompt": True}
-HELLO = [{"role": "user", "content": "Hello"}]
-
-
-class Server:
-    """A server on a free port; its standard error is kept in lines."""
-
-    def __init__(self, *flags, model=MODEL, wait=True):
-        self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([PROGRAM, "serve", "-m", model, "--port", "0", "-c", "256", "-np", "2", "-t", "2",
-                                         *flags], stdout=subprocess.DEVNULL, stderr=self.log)
-        self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
-        if wait:
-            self.wait_for(r"^ready$")
-
-    def text(self):
-        self.log.seek(0)
-        return self.log.read().decode()
-
-    def wait_for(self, pattern):
-        end = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < end:
-            if found := re.search(pattern, self.text(), re.MULTILINE):
-                return found
-            if self.process.poll() is not None and not re.search(pattern, self.text(), re.MULTILINE):
-                break
-            time.sleep(0.01)
-        raise AssertionError(f"{pattern} is not in {self.text()}")
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-        status = self.process.wait(TIMEOUT_S)
-        self.log.close()
-        return status
-
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-
-    def call(self, method, path, body=None, headers=None):
-        """Status, headers and body; JSON is parsed."""
-        with contextlib.closing(self.connect()) as connection:
-            data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
-            connection.request(method, path, data, headers or {})
-            reply = connection.getresponse()
-            text = reply.read().decode()
-            is_json = reply.getheader("Content-Type", "").startswith("application/json")
-            return reply.status, reply.headers, json.loads(text) if is_json else text
-
-    def events(self, path, body):
-        """The data of every server-sent event."""
-        status, headers, text = self.call("POST", path, {**body, "stream": True})
-        assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), text
-        return [line[len("data: "):] for line in text.split("\n") if line.startswith("data: ")]
-
-    def raw(self, data, half_close=False):
-        """What comes back for these bytes until the server closes or is silent."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as s:
-            s.sendall(data)
-            if half_close:
-                s.shutdown(socket.SHUT_WR)
-            answer = b""
-            while part := s.recv(65536):
-                answer += part
-            return answer
-
-
-class ServerTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.slots = tempfile.TemporaryDirectory()
-        cls.server = Server("--metrics", "--slot-save-path", cls.slots.name, "--max-body", "64K", "--log-format", "json")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0
-        cls.slots.cleanup()
-
-    def good(self, method, path, body=None):
-        status, _, reply = self.server.call(method, path, body)
-        self.assertEqual(status, 200, reply)
-        return reply
-
-    def bad(self, status, pattern, path, body, kind="invalid_request_error"):
-        found, _, reply = self.server.call("POST", path, body)
-        self.assertEqual(found, status, reply)
-        self.assertEqual(reply["error"]["code"], status)
-        self.assertEqual(reply["error"]["type"], kind)
-        self.assertRegex(reply["error"]["message"], pattern)
+from server_support import GREEDY, HELLO, MODEL, TIMEOUT_S, Server, ServerTest, main, program
 
 
 class Routes(ServerTest):
@@ -521,7 +423,7 @@ class Lifecycle(unittest.TestCase):
     def test_what_cannot_start(self):
         for flags, pattern in ((["-m", "/nowhere.gguf"], "nowhere"), (["-m", MODEL, "--host", "256.1.2.3"], "--host"),
                                (["-m", MODEL, "--api-key", ""], "key")):
-            done = subprocess.run([PROGRAM, "serve", "--port", "0", *flags], capture_output=True, timeout=TIMEOUT_S)
+            done = subprocess.run([program(), "serve", "--port", "0", *flags], capture_output=True, timeout=TIMEOUT_S)
             self.assertNotEqual(done.returncode, 0)
             self.assertRegex(done.stderr.decode(), pattern)
 
@@ -583,6 +485,4 @@ class Clients(ServerTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("-") and os.path.exists(sys.argv[1]):
-        PROGRAM = sys.argv.pop(1)
-    unittest.main()
+    main()
