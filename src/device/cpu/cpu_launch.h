@@ -3,9 +3,10 @@
 //
 // Every thread of the team calls the kernel with the same args (SPMD); the team meets at a barrier after each command,
 // so a kernel only splits its own work and never synchronises. Threads split rows, heads or tokens, never the axis a
-// sum runs over: results must not depend on the number of threads.
+// sum runs over: results must not depend on the number of threads, nor on which thread computed what.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace tessera {
@@ -13,6 +14,7 @@ namespace tessera {
 struct CpuLaunch {
   int thread = 0;  // this thread, 0 .. n_threads - 1
   int n_threads = 1;
+  std::atomic<int>* taken = nullptr;  // pieces of work taken from a common rest, 0 when a command begins; null: no rest
 };
 
 /// This thread's contiguous share of n items handed out in multiples of `grain`.

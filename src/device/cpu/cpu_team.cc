@@ -58,7 +58,7 @@ void CpuTeam::work(int thread) {
 }
 
 void CpuTeam::execute(int thread, SpinBudget& spin) {
-  CpuLaunch launch{thread, n_threads_};
+  CpuLaunch launch{thread, n_threads_, &taken_};
   const LaunchSizes sizes = sizes_;
   const Command* command = list_->data();
   const Command* const end = command + list_->size();
@@ -74,12 +74,14 @@ void CpuTeam::execute(int thread, SpinBudget& spin) {
 
 void CpuTeam::barrier(SpinBudget& spin) {
   if (n_threads_ == 1) {
+    taken_.store(0, std::memory_order_relaxed);
     return;
   }
   // barriers_ cannot advance before this thread has arrived.
   const uint32_t seen = barriers_.load();
   if (n_arrived_.fetch_add(1, std::memory_order_acq_rel) == n_threads_ - 1) {
     n_arrived_.store(0, std::memory_order_relaxed);
+    taken_.store(0, std::memory_order_relaxed);
     barriers_.advance();
   } else {
     barriers_.wait_past(seen, spin);

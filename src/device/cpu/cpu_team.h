@@ -55,6 +55,7 @@ class CpuTeam {
   // Each on a cache line of its own: waiting threads read one while arriving threads write the other.
   alignas(64) WaitCounter jobs_;
   alignas(64) std::atomic<int> n_arrived_{0};
+  alignas(64) std::atomic<int> taken_{0};  // CpuLaunch::taken
   alignas(64) WaitCounter barriers_;
   std::vector<std::thread> threads_;
 };

@@ -47,6 +47,19 @@ TEST_P(CpuTeamTest, EveryThreadRunsEveryCommandOnce) {
   EXPECT_EQ(calls[GetParam()], 0U);
 }
 
+TEST_P(CpuTeamTest, EveryCommandCountsWhatIsTakenFromZero) {
+  const auto team = start();
+  static std::atomic<int> n_wrong;
+  n_wrong = 0;
+  const KernelFn kernel = [](void* backend, const void*, const LaunchSizes&) {
+    const auto& launch = *static_cast<const CpuLaunch*>(backend);
+    n_wrong += launch.taken->fetch_add(1) < launch.n_threads ? 0 : 1;
+  };
+  const CommandList commands(200, Command{.kernel = kernel, .args = nullptr, .copy = {}, .name = "take"});
+  team->run(commands, {.n_tokens = 1});
+  EXPECT_EQ(n_wrong, 0);
+}
+
 // Each command reads what other threads wrote in the one before; without the barrier bits differ or tsan reports.
 TEST_P(CpuTeamTest, CommandsSeeAllEffectsOfTheOneBefore) {
   const auto team = start();

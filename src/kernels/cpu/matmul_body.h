@@ -183,6 +183,9 @@ inline int token_parts(const MatmulArgs& args, int64_t n_tokens, int n_threads) 
   return parts;
 }
 
+/// Weights that a thread takes at once from what is left of a product of few tokens: 2 us of a core's share of DRAM.
+constexpr int64_t kPieceBytes = 32 << 10;
+
 void matmul(void* launch, const void* raw_args, const LaunchSizes& sizes) {
   const auto& cpu = *static_cast<const CpuLaunch*>(launch);
   const auto& args = *static_cast<const MatmulArgs*>(raw_args);
@@ -202,10 +205,19 @@ void matmul(void* launch, const void* raw_args, const LaunchSizes& sizes) {
   if (tokens.begin == tokens.end) {
     return;
   }
-  visit_share(args.panels, kGroupRows, cpu.thread % n_row_parts, n_row_parts, cost,
-              [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
-                matmul_part({panel, begin, end, tokens.begin, tokens.end}, args);
-              });
+  const RowLine line(args.panels, kGroupRows, cost);
+  const auto visit = [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
+    matmul_part({panel, begin, end, tokens.begin, tokens.end}, args);
+  };
+  if (n_tokens <= kDirectTokens) {
+    int64_t piece = kPieceBytes;
+    for (const MatmulPanel& panel : args.panels) {
+      piece = std::max(piece, kDirectGroups * cost(panel));
+    }
+    visit_share_evenly(line, cpu, piece, visit);
+  } else {
+    visit_share(line, cpu.thread % n_row_parts, n_row_parts, visit);
+  }
 }
 
 }  // namespace tessera::TESSERA_ISA

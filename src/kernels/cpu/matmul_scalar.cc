@@ -77,7 +77,7 @@ void matmul_scalar(void* launch, const void* raw_args, const LaunchSizes& sizes)
   const auto& args = *static_cast<const MatmulArgs*>(raw_args);
   const int64_t n_rows = args.per_output ? sizes.n_outputs : sizes.n_tokens;
   const auto cost = [](const MatmulPanel& panel) { return panel.columns; };
-  visit_share(args.panels, 1, cpu.thread, cpu.n_threads, cost,
+  visit_share(RowLine(args.panels, 1, cost), cpu.thread, cpu.n_threads,
               [&](const MatmulPanel& panel, int64_t begin, int64_t end) {
                 matmul_scalar_part(panel, args, begin, end, 0, n_rows);
               });
