@@ -16,6 +16,13 @@
 
 namespace tessera {
 
+/// Sanitizers slow everything down by ten to a hundred times: there a few sizes stand for all.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// One kernel table of this machine.
 struct CpuTable {
   CpuKernelSet set;

@@ -227,7 +227,7 @@ class AttentionTest : public CpuTableTest {
             cache.expect_exact(batch[t], head, expected.row(static_cast<int64_t>(t)) + head * c.v_dim));
       }
     }
-    for (const int n_threads : {1, 2, 3, 7}) {
+    for (const int n_threads : kSanitized ? std::vector<int>{3} : std::vector<int>{1, 2, 3, 7}) {
       ASSERT_EQ(cache.attend(tested, batch, n_threads), expected) << n_threads << " threads";
     }
     for (size_t t = 0; t < batch.size(); t += 1 + batch.size() / 4) {
@@ -279,7 +279,7 @@ TEST_P(AttentionTest, DimensionsAndHeads) {
 }
 
 TEST_P(AttentionTest, BatchesAndLengths) {
-  for (const int64_t n_tokens : {1, 2, 7, 33}) {
+  for (const int64_t n_tokens : kSanitized ? std::vector<int64_t>{1, 7} : std::vector<int64_t>{1, 2, 7, 33}) {
     for (const int64_t length : {1, 31, 32, 33, 255, 256, 257, 600}) {
       Case c;
       c.n_kv_heads = 1;
@@ -310,7 +310,7 @@ TEST_P(AttentionTest, WindowsCapsAndSinks) {
       c.window = window;
       c.softcap = cap;
       c.sinks = window % 2 == 1;
-      c.lengths = {330, 20};
+      c.lengths = {kSanitized ? 130 : 330, 20};
       check(c, last_tokens(c, 33));
       check(c, last_tokens(c, 1));
     }
@@ -379,7 +379,7 @@ TEST_P(AttentionTest, ARangeWithoutAFiniteScoreIsNotEmpty) {
 
 TEST_P(AttentionTest, ManyRowsOfOneHead) {
   // Whole and half-filled vectors of rows, whose blocks are seen by all, some or none of them.
-  for (const int64_t n_tokens : {2, 3, 5, 9, 21}) {
+  for (const int64_t n_tokens : kSanitized ? std::vector<int64_t>{3, 9} : std::vector<int64_t>{2, 3, 5, 9, 21}) {
     for (const int64_t window : {0, 50}) {
       Case c;
       c.n_kv_heads = 2;
