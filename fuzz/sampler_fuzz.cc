@@ -47,7 +47,7 @@ tessera::SamplerOptions take_options(Input& in) {
   }
   options.samplers.clear();
   for (size_t n = in.take<uint8_t>() % 16; n > 0; --n) {
-    options.samplers.push_back(tessera::SamplerOptions::default_chain()[in.take<uint8_t>() % 9]);
+    options.samplers.push_back(static_cast<tessera::SamplerStep>(in.take<uint8_t>() % 11));
   }
   for (size_t n = in.take<uint8_t>() % 4; n > 0; --n) {
     const int32_t id = in.take<uint8_t>() % 64 - 8;

@@ -6,6 +6,7 @@
 //   chain STEP..   steps to apply                      logits F..        one for each token
 //   history ID..   tokens accepted before              breaker ID..      a DRY breaker, may repeat
 //   draws N        apply the chain N times, keeping its state
+//   name TEXT      model FILE: of steps that look at a vocabulary
 //   model FILE, text HEX, breaker_text HEX    instead of the above: what DRY subtracts after the text, all logits 0
 
 #include <algorithm>
@@ -32,9 +33,24 @@ struct Case {
   std::vector<int> history;
   std::vector<std::vector<int>> breakers;
   int draws = 0;
-  std::string model, text;
+  std::string model, name, text;
   std::vector<std::string> breaker_texts;
 };
+
+const llama_vocab* vocab_of(const std::string& path) {
+  static std::map<std::string, llama_model*> models;
+  llama_model*& model = models[path];
+  if (model == nullptr) {
+    llama_model_params params = llama_model_default_params();
+    params.vocab_only = true;
+    model = llama_model_load_from_file(path.c_str(), params);
+    if (model == nullptr) {
+      std::fprintf(stderr, "cannot read %s\n", path.c_str());
+      std::exit(1);
+    }
+  }
+  return llama_model_get_vocab(model);
+}
 
 llama_sampler* make_step(const std::string& step, const Case& c) {
   const auto get = [&](const char* name, double fallback) {
@@ -73,6 +89,10 @@ llama_sampler* make_step(const std::string& step, const Case& c) {
   }
   if (step == "mirostat2")
     return llama_sampler_init_mirostat_v2(7, get("mirostat_tau", 5), get("mirostat_eta", 0.1));
+  if (step == "adaptive_p")
+    return llama_sampler_init_adaptive_p(get("adaptive_target", -1), get("adaptive_decay", 0.9), 7);
+  if (step == "infill")
+    return llama_sampler_init_infill(vocab_of(c.model));
   std::fprintf(stderr, "unknown step %s\n", step.c_str());
   std::exit(1);
 }
@@ -145,6 +165,8 @@ void print_draws(const Case& c) {
     llama_token_data_array left{data.data(), data.size(), -1, false};
     for (llama_sampler* step : steps)
       llama_sampler_apply(step, &left);
+    for (llama_sampler* step : steps)
+      llama_sampler_accept(step, left.data[left.selected].id);
     std::printf("%s[%d,", i > 0 ? "," : "", left.data[left.selected].id);
     print_left(left);
     std::printf("]");
@@ -154,7 +176,8 @@ void print_draws(const Case& c) {
 }
 
 void run(const Case& c) {
-  std::printf("{\"options\":%s,\"logits\":", c.json.c_str());
+  std::printf("{%s\"options\":%s,\"logits\":", c.name.empty() ? "" : ("\"model\":\"" + c.name + "\",").c_str(),
+              c.json.c_str());
   print_list(c.logits, "%.6g");
   if (!c.history.empty()) {
     std::printf(",\"history\":");
@@ -174,18 +197,7 @@ void run(const Case& c) {
 }
 
 void run_text(const Case& c) {
-  static std::map<std::string, llama_model*> models;
-  llama_model*& model = models[c.model];
-  if (model == nullptr) {
-    llama_model_params params = llama_model_default_params();
-    params.vocab_only = true;
-    model = llama_model_load_from_file(c.model.c_str(), params);
-    if (model == nullptr) {
-      std::fprintf(stderr, "cannot read %s\n", c.model.c_str());
-      std::exit(1);
-    }
-  }
-  const llama_vocab* vocab = llama_model_get_vocab(model);
+  const llama_vocab* vocab = vocab_of(c.model);
   std::vector<llama_token> ids(c.text.size() + 8);
   ids.resize(static_cast<size_t>(llama_tokenize(vocab, c.text.data(), static_cast<int>(c.text.size()), ids.data(),
                                                 static_cast<int>(ids.size()), false, false)));
@@ -254,12 +266,14 @@ int main() {
       in >> c.draws;
     if (word == "model")
       in >> c.model;
+    if (word == "name")
+      in >> c.name;
     if (word == "text" && in >> value)
       c.text = bytes_of(value);
     if (word == "breaker_text" && in >> value)
       c.breaker_texts.push_back(bytes_of(value));
     if (word == "end") {
-      c.model.empty() ? run(c) : run_text(c);
+      c.model.empty() || !c.name.empty() ? run(c) : run_text(c);
       c = Case();
     }
   }

@@ -43,7 +43,7 @@ def uniform(a, b):
     return float(f"{rng.uniform(a, b):.4g}")
 
 
-def add(chain, options, values, seen=(), breakers=(), draws=0):
+def add(chain, options, values, seen=(), breakers=(), draws=0, model=None):
     """One case for the program."""
     stated = dict(options, samplers=";".join(chain))
     lines.append("json " + json.dumps(stated, separators=(",", ":")))
@@ -55,6 +55,8 @@ def add(chain, options, values, seen=(), breakers=(), draws=0):
     lines.extend("breaker " + " ".join(map(str, b)) for b in breakers)
     if draws:
         lines.append(f"draws {draws}")
+    if model:
+        lines.extend([f"name {model.stem}", f"model {model}"])
     lines.append("end")
 
 
@@ -126,6 +128,27 @@ def mirostats():
                  "temperature": uniform(.5, 1.5)}, logits(rng.choice([16, 40, 150]), rng.choice([1, 3])), draws=6)
 
 
+def adaptives():
+    for _ in range(10):
+        add(["temperature", "adaptive_p"],
+            {"adaptive_target": uniform(0, 1), "adaptive_decay": uniform(0, .99), "temperature": uniform(.5, 1.5)},
+            logits(rng.choice([4, 16, 40]), rng.choice([1, 3])), draws=6)
+
+
+def infills(models):
+    """Mostly tokens that begin alike: words, and the bytes that they are made of; now and then an end."""
+    letters = [3 + ord(c) for c in "Tthaeo wfs"]
+    for i in range(36):
+        values = logits(288, 2)
+        likely = rng.sample(range(259, 288), rng.randrange(0, 5)) + rng.sample(letters, rng.randrange(0, 4))
+        for token in likely if i % 4 else []:
+            values[token] += uniform(4, 12)
+        if i % 3 == 0:
+            values[2] += uniform(4, 12)
+        add(["top_k", "infill"], {"top_k": rng.choice([4, 10, 40, 288])}, [round(v, 3) for v in values],
+            model=models / "tiny-llama.gguf")
+
+
 def texts(models):
     """DRY over real tokens: breakers are found however the vocabulary spells them."""
     for model in ("tiny-llama", "tiny-gemma3"):
@@ -148,11 +171,14 @@ def main():
     chains()
     mirostats()
     texts(models)
+    adaptives()
+    infills(pathlib.Path(models))
     done = subprocess.run(shlex.split(command), input="\n".join(lines) + "\n", stdout=subprocess.PIPE, text=True,
                           check=True)
     found = done.stdout.splitlines(keepends=True)
     OUT.mkdir(exist_ok=True)
     (OUT / "steps.jsonl").write_text("".join(l for l in found if l.startswith('{"options"')), encoding="utf-8")
+    (OUT / "infill.jsonl").write_text("".join(l for l in found if l.startswith('{"model"')), encoding="utf-8")
     (OUT / "dry_texts.jsonl").write_text("".join(l for l in found if l.startswith('{"case"')), encoding="utf-8")
 
 

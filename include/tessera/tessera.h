@@ -561,6 +561,8 @@ typedef struct tsr_sampler_options {
   const char* grammar;     /* NULL: any text; GBNF that the text must follow: only tokens that fit are drawn, and those
                               that end the generation where the text may end. It begins with the first token drawn */
   const char* json_schema; /* the same as a JSON schema; at most one of both */
+  float adaptive_target;   /* default -1: off; else what adaptive_p, where samplers names it, favours; 0 to 1 */
+  float adaptive_decay;    /* default 0.9; 0 to 0.99: of what it has seen, token by token */
 } tsr_sampler_options;
 
 /* Writes the defaults, which are the program's. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
@@ -569,7 +571,8 @@ TSR_API tsr_status tsr_sampler_options_init(tsr_sampler_options* options, size_t
 TSR_API tsr_status tsr_model_sampler_options_init(const tsr_model* model, tsr_sampler_options* options,
                                                   size_t struct_size);
 
-/* model: whose tokens spell the sequence breakers of DRY and the grammar; may be NULL where there is neither. options:
+/* model: whose tokens spell the sequence breakers of DRY, the grammar and what infill (a step like those of samplers)
+ * looks at; may be NULL where there is none of these. options:
  * NULL: the defaults. Tokens that a model must never choose (tsr_vocab_info.suppress_ids) are banned by logit_bias, if
  * at all. Errors: TSR_INVALID_ARGUMENT (names the setting and its range, or the grammar's line and column, or the
  * schema's place); TSR_UNSUPPORTED (a keyword of the schema that cannot be enforced). */

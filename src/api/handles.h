@@ -31,6 +31,8 @@ struct tsr_sampler {
   tessera::SamplerOptions options;  // with the seed in use
   tessera::DryBreakers breakers;
   std::optional<tessera::GrammarMatcher> grammar;  // at its beginning
+  std::shared_ptr<tessera::Model> model;           // whose tokenizer follows; null without one
+  const tessera::Tokenizer* tokenizer = nullptr;
   tessera::Sampler sampler;
 };
 

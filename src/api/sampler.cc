@@ -37,6 +37,8 @@ constexpr SamplerField kFields[] = {
     {"mirostat", &tsr_sampler_options::mirostat},
     {"mirostat_tau", &tsr_sampler_options::mirostat_tau},
     {"mirostat_eta", &tsr_sampler_options::mirostat_eta},
+    {"adaptive_target", &tsr_sampler_options::adaptive_target},
+    {"adaptive_decay", &tsr_sampler_options::adaptive_decay},
 };
 
 tsr_sampler_options public_options(const SamplerOptions& options) {
@@ -105,6 +107,15 @@ Result<std::optional<GrammarMatcher>> grammar_of(const tsr_model* model, const S
   return std::optional(GrammarMatcher(std::move(masks)));
 }
 
+// Null where no step asks for it.
+Result<const Tokenizer*> vocabulary_of(const tsr_model* model, const SamplerOptions& options) {
+  if (!Sampler::uses_infill(options)) {
+    return nullptr;
+  }
+  TRY(need(model, "model (infill needs its vocabulary)"));
+  return tokenizer_of(*model->model);
+}
+
 Status sample(tsr_sampler& sampler, std::span<const float> logits, int32_t* id) {
   *id = sampler.sampler.sample(logits);
   if (*id == kNoToken) {
@@ -143,8 +154,10 @@ tsr_status tsr_sampler_create(const tsr_model* model, const tsr_sampler_options*
     ASSIGN_OR_RETURN(const SamplerOptions wanted, sampler_options(options));
     ASSIGN_OR_RETURN(DryBreakers breakers, breakers_of(model, wanted));
     ASSIGN_OR_RETURN(std::optional<GrammarMatcher> grammar, grammar_of(model, wanted));
-    auto handle =
-        std::make_unique<tsr_sampler>(tsr_sampler{wanted, breakers, grammar, Sampler(wanted, breakers, grammar)});
+    ASSIGN_OR_RETURN(const Tokenizer* tokenizer, vocabulary_of(model, wanted));
+    auto handle = std::make_unique<tsr_sampler>(tsr_sampler{wanted, breakers, grammar,
+                                                            tokenizer == nullptr ? nullptr : model->model, tokenizer,
+                                                            Sampler(wanted, breakers, grammar, tokenizer)});
     handle->options.seed = handle->sampler.seed();
     *sampler = handle.release();
     return {};
@@ -190,7 +203,7 @@ tsr_status tsr_sampler_accept(tsr_sampler* sampler, const int32_t* ids, size_t n
 tsr_status tsr_sampler_reset(tsr_sampler* sampler) {
   return guarded([&]() -> Status {
     TRY(need(sampler, "sampler"));
-    sampler->sampler = Sampler(sampler->options, sampler->breakers, sampler->grammar);
+    sampler->sampler = Sampler(sampler->options, sampler->breakers, sampler->grammar, sampler->tokenizer);
     return {};
   });
 }

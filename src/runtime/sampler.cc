@@ -1,10 +1,12 @@
 #include "runtime/sampler.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <utility>
 
 #include "runtime/sampler_filters.h"
+#include "runtime/sampler_infill.h"
 
 namespace tessera {
 namespace {
@@ -35,6 +37,8 @@ bool is_neutral(SamplerStep step, const SamplerOptions& o) {
     case SamplerStep::kMinP: return !(o.min_p > 0);
     case SamplerStep::kXtc: return !(o.xtc_probability > 0) || !(o.xtc_threshold <= 0.5F);
     case SamplerStep::kTemperature: return o.temperature == 1 && !(o.dynatemp_range > 0);
+    case SamplerStep::kInfill: return false;
+    case SamplerStep::kAdaptiveP: return !(o.adaptive_target >= 0);
   }
   return true;
 }
@@ -53,12 +57,15 @@ std::vector<SamplerStep> effective_steps(const SamplerOptions& o) {
   }
   std::vector<SamplerStep> steps;
   for (const SamplerStep step : o.samplers) {
-    if (is_neutral(step, o)) {
+    if (is_neutral(step, o) || step == SamplerStep::kAdaptiveP) {
       continue;
     }
     steps.push_back(step);
     if (step == SamplerStep::kTemperature && !(o.temperature > 0) && !(o.dynatemp_range > 0)) {
-      if (std::ranges::count(steps, SamplerStep::kXtc) + std::ranges::count(steps, SamplerStep::kTypicalP) == 0) {
+      const auto may_drop_best = [](SamplerStep s) {
+        return s == SamplerStep::kXtc || s == SamplerStep::kTypicalP || s == SamplerStep::kInfill;
+      };
+      if (std::ranges::none_of(steps, may_drop_best)) {
         std::erase_if(steps, keeps_best);
       }
       break;
@@ -81,12 +88,18 @@ bool Sampler::uses_dry(const SamplerOptions& options) {
   return has_step(options, SamplerStep::kDry);
 }
 
-Sampler::Sampler(const SamplerOptions& options, DryBreakers breakers, std::optional<GrammarMatcher> grammar)
+bool Sampler::uses_infill(const SamplerOptions& options) {
+  return has_step(options, SamplerStep::kInfill);
+}
+
+Sampler::Sampler(const SamplerOptions& options, DryBreakers breakers, std::optional<GrammarMatcher> grammar,
+                 const Tokenizer* tokenizer)
     : options_(options),
       biases_(options.logit_bias),
       penalties_{options.repeat_penalty, options.frequency_penalty, options.presence_penalty},
       dry_(dry_of(options)),
       breakers_(std::move(breakers)),
+      tokenizer_(tokenizer),
       grammar_(std::move(grammar)),
       steps_(effective_steps(options)),
       keeps_history_(uses_dry(options) || has_step(options, SamplerStep::kPenalties)),
@@ -96,6 +109,9 @@ Sampler::Sampler(const SamplerOptions& options, DryBreakers breakers, std::optio
   if (options.mirostat != 0) {
     mirostat_.emplace(options.mirostat, static_cast<double>(options.mirostat_tau),
                       static_cast<double>(options.mirostat_eta));
+  }
+  if (has_step(options, SamplerStep::kAdaptiveP)) {
+    adaptive_.emplace(static_cast<double>(options.adaptive_target), static_cast<double>(options.adaptive_decay));
   }
 }
 
@@ -145,6 +161,9 @@ int32_t Sampler::sample(std::span<const float> logits) {
   if (mirostat_) {
     mirostat_->learn(chosen->probability / total);
   }
+  if (adaptive_) {
+    adaptive_->learn(static_cast<size_t>(chosen - candidates_.list().data()));
+  }
   return chosen->id;
 }
 
@@ -172,12 +191,15 @@ double Sampler::run_chain(std::span<const float> logits) {
   }
   biases_.apply(candidates_);
   for (const SamplerStep step : steps_) {
-    run_step(step);
+    run_step(step, logits);
   }
   if (mirostat_) {
     mirostat_->filter(candidates_, logits.size());
   }
   candidates_.weigh();
+  if (adaptive_) {
+    adaptive_->reweigh(candidates_);
+  }
   double total = 0;
   for (const TokenProbability& c : candidates_.list()) {
     total += c.probability;
@@ -185,7 +207,18 @@ double Sampler::run_chain(std::span<const float> logits) {
   return total;
 }
 
-void Sampler::run_step(SamplerStep step) {
+// The token that ends a turn or a text, if nothing forbids it.
+std::optional<int32_t> Sampler::end_token(std::span<const float> logits) const {
+  constexpr float kBanned = -std::numeric_limits<float>::infinity();
+  const std::optional<int32_t> id = tokenizer_->eot() ? tokenizer_->eot() : tokenizer_->eos();
+  const auto bans = [&](const LogitBias& bias) { return bias.id == *id && bias.bias == kBanned; };
+  const bool is_allowed = id && static_cast<size_t>(*id) < logits.size() &&
+                          logits[static_cast<size_t>(*id)] > kBanned &&
+                          std::ranges::none_of(options_.logit_bias, bans) && (!grammar_ || grammar_->may_end());
+  return is_allowed ? id : std::nullopt;
+}
+
+void Sampler::run_step(SamplerStep step, std::span<const float> logits) {
   const SamplerOptions& o = options_;
   const auto min_keep = static_cast<size_t>(std::max(o.min_keep, 0));
   switch (step) {
@@ -206,6 +239,12 @@ void Sampler::run_step(SamplerStep step) {
                                 mirostat_ ? 0 : static_cast<double>(o.dynatemp_range),
                                 static_cast<double>(o.dynatemp_exponent));
       break;
+    case SamplerStep::kInfill:
+      if (tokenizer_ != nullptr) {
+        keep_infill(candidates_, *tokenizer_, end_token(logits));
+      }
+      break;
+    case SamplerStep::kAdaptiveP: break;  // behind the chain
   }
 }
 

@@ -2,7 +2,8 @@
 // Chooses the next token from logits: the grammar's mask, logit bias, then a chain of steps, then one random draw.
 //
 // The chain's order and its defaults are the reference engine's (llama.cpp): penalties, DRY, top-n-sigma, top-k,
-// typical, top-p, min-p, XTC, temperature; with mirostat only temperature and mirostat. Steps at their neutral value
+// typical, top-p, min-p, XTC, temperature; with mirostat only temperature and mirostat; infill and adaptive-p where a
+// chain names them. Steps at their neutral value
 // cost nothing. For one seed and equal logits the tokens are the same on every machine: the random numbers (SplitMix64;
 // Steele, Lea, Flood 2014) and the elementary functions are computed here, without the C library, and ties go to the
 // lowest id.
@@ -18,11 +19,13 @@
 #include <vector>
 
 #include "runtime/grammar/matcher.h"
+#include "runtime/sampler_adaptive.h"
 #include "runtime/sampler_candidates.h"
 #include "runtime/sampler_dry.h"
 #include "runtime/sampler_mirostat.h"
 #include "runtime/sampler_options.h"
 #include "runtime/sampler_penalties.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tessera {
 
@@ -36,9 +39,10 @@ class Sampler {
  public:
   /// breakers: those of options.dry_sequence_breakers in the model's vocabulary; looked at only where DRY is on.
   /// grammar: at its beginning, of options.grammar or json_schema (sampler_grammar.h); without one those texts
-  /// have no effect. It is moved on as tokens are accepted.
+  /// have no effect. It is moved on as tokens are accepted. tokenizer: of the step infill, which does nothing without;
+  /// must outlive this.
   explicit Sampler(const SamplerOptions& options, DryBreakers breakers = {},
-                   std::optional<GrammarMatcher> grammar = std::nullopt);
+                   std::optional<GrammarMatcher> grammar = std::nullopt, const Tokenizer* tokenizer = nullptr);
 
   /// Adds to the history that penalties and DRY look at: the prompt first, then every token that was chosen. From the
   /// first sample() on the grammar follows these tokens, too; what came before was the prompt.
@@ -69,10 +73,13 @@ class Sampler {
   [[nodiscard]] uint64_t seed() const { return seed_; }
   /// Whether DRY is on, and the constructor needs its breakers.
   [[nodiscard]] static bool uses_dry(const SamplerOptions& options);
+  /// Whether infill is on, and it needs a tokenizer.
+  [[nodiscard]] static bool uses_infill(const SamplerOptions& options);
 
  private:
   double run_chain(std::span<const float> logits);
-  void run_step(SamplerStep step);
+  void run_step(SamplerStep step, std::span<const float> logits);
+  [[nodiscard]] std::optional<int32_t> end_token(std::span<const float> logits) const;
   double draw();
 
   SamplerOptions options_;
@@ -81,6 +88,8 @@ class Sampler {
   DryPenalty dry_;
   DryBreakers breakers_;
   std::optional<Mirostat> mirostat_;
+  std::optional<AdaptiveP> adaptive_;
+  const Tokenizer* tokenizer_;
   std::optional<GrammarMatcher> grammar_;
   bool too_complex_ = false;        // a limit of the grammar was met
   bool drew_ = false;               // sample() was called

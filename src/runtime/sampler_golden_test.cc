@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
@@ -26,9 +27,9 @@ struct Case {
   json after;  // [[step or token drawn, [ids, probabilities]], ...]
 };
 
-std::vector<Case> read_cases() {
+std::vector<Case> read_cases(const std::string& name = "steps") {
   std::vector<Case> cases;
-  std::ifstream file(std::string(TESSERA_TEST_DATA) + "/goldens/sampling/steps.jsonl");
+  std::ifstream file(std::string(TESSERA_TEST_DATA) + "/goldens/sampling/" + name + ".jsonl");
   for (std::string line; std::getline(file, line);) {
     const json j = json::parse(line);
     Case c;
@@ -73,7 +74,7 @@ TEST(SamplerGolden, EveryStepLeavesWhatTheReferenceLeaves) {
   int line = 0;
   for (const Case& c : read_cases()) {
     ++line;
-    if (c.options.mirostat != 0) {
+    if (c.options.mirostat != 0 || c.options.adaptive_target >= 0) {
       continue;
     }
     DryBreakers breakers;
@@ -131,6 +132,66 @@ TEST(SamplerGolden, MirostatFollowsTheReferencesDraws) {
   EXPECT_GE(n_draws, 60U);
 }
 
+TEST(SamplerGolden, AdaptivePFollowsTheReferencesDraws) {
+  size_t n_draws = 0;
+  int line = 0;
+  for (const Case& c : read_cases()) {
+    ++line;
+    if (c.options.adaptive_target < 0) {
+      continue;
+    }
+    AdaptiveP adaptive(static_cast<double>(c.options.adaptive_target), static_cast<double>(c.options.adaptive_decay));
+    for (const json& draw : c.after) {
+      SCOPED_TRACE(testing::Message() << "line " << line << " draw " << n_draws);
+      Candidates candidates;
+      candidates.reset(c.logits);
+      candidates.scale_temperature(static_cast<double>(c.options.temperature));
+      candidates.list();
+      candidates.weigh();
+      adaptive.reweigh(candidates);
+      auto& list = candidates.list();
+      const double total = std::accumulate(list.begin(), list.end(), 0.0,
+                                           [](double sum, const TokenProbability& t) { return sum + t.probability; });
+      for (TokenProbability& t : list) {
+        t.probability /= total;
+      }
+      ASSERT_NO_FATAL_FAILURE(expect_left(list, draw[1]));
+      const auto drawn = std::ranges::find(list, draw[0].get<int32_t>(), &TokenProbability::id);
+      ASSERT_NE(drawn, list.end());
+      adaptive.learn(static_cast<size_t>(drawn - list.begin()));
+      ++n_draws;
+    }
+  }
+  EXPECT_GE(n_draws, 60U);
+}
+
+std::shared_ptr<Model> vocabulary_of(const std::string& name) {
+  ModelOptions options;
+  options.path = std::string(TESSERA_TEST_DATA) + "/tiny/" + name + ".gguf";
+  options.vocab_only = true;
+  auto loaded = Model::load(options);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+  return loaded.ok() ? std::move(loaded).value() : nullptr;
+}
+
+TEST(SamplerGolden, InfillLeavesWhatTheReferenceLeaves) {
+  const std::shared_ptr<Model> model = vocabulary_of("tiny-llama");
+  ASSERT_NE(model, nullptr);
+  size_t n_ends = 0;
+  size_t n_texts = 0;
+  int line = 0;
+  for (const Case& c : read_cases("infill")) {
+    SCOPED_TRACE(testing::Message() << "line " << ++line);
+    Sampler sampler(c.options, {}, std::nullopt, &model->tokenizer());
+    const auto left = sampler.distribution(c.logits);
+    ASSERT_NO_FATAL_FAILURE(expect_left(left, c.after.back()[1]));
+    const bool ends = model->tokenizer().is_end_of_generation(left.front().id);
+    (ends ? n_ends : n_texts) += 1;
+  }
+  EXPECT_GE(n_ends, 8U);
+  EXPECT_GE(n_texts, 8U);
+}
+
 TEST(SamplerGolden, DryFindsBreakersInRealTokensAsTheReferenceDoes) {
   std::map<std::string, std::shared_ptr<Model>> models;
   std::ifstream file(std::string(TESSERA_TEST_DATA) + "/goldens/sampling/dry_texts.jsonl");
@@ -141,12 +202,8 @@ TEST(SamplerGolden, DryFindsBreakersInRealTokensAsTheReferenceDoes) {
     const json& stated = j["case"];
     std::shared_ptr<Model>& model = models[stated["model"]];
     if (model == nullptr) {
-      ModelOptions options;
-      options.path = std::string(TESSERA_TEST_DATA) + "/tiny/" + stated["model"].get<std::string>() + ".gguf";
-      options.vocab_only = true;
-      auto loaded = Model::load(options);
-      ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-      model = std::move(loaded).value();
+      model = vocabulary_of(stated["model"]);
+      ASSERT_NE(model, nullptr);
     }
     const auto breakers = DryBreakers::create(model->tokenizer(), stated["breakers"].get<std::vector<std::string>>());
     ASSERT_TRUE(breakers.ok());

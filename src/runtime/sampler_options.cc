@@ -37,6 +37,8 @@ constexpr SamplerSetting kSettings[] = {
     {"mirostat", "mirostat", &Options::mirostat, 0, 2},
     {"mirostat_tau", "mirostat_tau", &Options::mirostat_tau, 0, kFloatMax},
     {"mirostat_eta", "mirostat_eta", &Options::mirostat_eta, 0, kFloatMax},
+    {"adaptive_target", "", &Options::adaptive_target, -1, 1},
+    {"adaptive_decay", "", &Options::adaptive_decay, 0, 0.99},
 };
 
 struct StepNames {
@@ -46,7 +48,7 @@ struct StepNames {
   std::string_view others;  // accepted, too; separated by blanks
 };
 
-// In the order of the default chain.
+// In the order of the default chain, which ends with the temperature.
 constexpr StepNames kSteps[] = {
     {SamplerStep::kPenalties, 'e', "penalties", ""},
     {SamplerStep::kDry, 'd', "dry", ""},
@@ -57,6 +59,8 @@ constexpr StepNames kSteps[] = {
     {SamplerStep::kMinP, 'm', "min_p", "min-p"},
     {SamplerStep::kXtc, 'x', "xtc", ""},
     {SamplerStep::kTemperature, 't', "temperature", "temp"},
+    {SamplerStep::kInfill, 'i', "infill", ""},
+    {SamplerStep::kAdaptiveP, 'a', "adaptive_p", "adaptive-p"},
 };
 
 const StepNames& names_of(SamplerStep step) {
@@ -98,6 +102,9 @@ std::vector<SamplerStep> SamplerOptions::default_chain() {
   std::vector<SamplerStep> chain;
   for (const StepNames& s : kSteps) {
     chain.push_back(s.step);
+    if (s.step == SamplerStep::kTemperature) {
+      break;
+    }
   }
   return chain;
 }

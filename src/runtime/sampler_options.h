@@ -20,7 +20,19 @@ namespace tessera {
 inline constexpr uint64_t kRandomSeed = 0xFFFFFFFF;
 
 /// The steps that a chain may have.
-enum class SamplerStep { kPenalties, kDry, kTopNSigma, kTopK, kTypicalP, kTopP, kMinP, kXtc, kTemperature };
+enum class SamplerStep {
+  kPenalties,
+  kDry,
+  kTopNSigma,
+  kTopK,
+  kTypicalP,
+  kTopP,
+  kMinP,
+  kXtc,
+  kTemperature,
+  kInfill,     // these two are in no chain that does not name them
+  kAdaptiveP,  // draws last, wherever it stands
+};
 
 /// Added to the logit of one token, before everything else; minus infinity bans it.
 struct LogitBias {
@@ -52,6 +64,8 @@ struct SamplerOptions {
   int32_t mirostat = 0;                                                     // 1, 2: instead of the chain below
   float mirostat_tau = 5;                                                   // surprise aimed at, in bits
   float mirostat_eta = 0.1F;                                                // how fast the limit follows
+  float adaptive_target = -1;   // probability that adaptive_p favours; below 0: off
+  float adaptive_decay = 0.9F;  // of what it has seen, token by token
   std::vector<LogitBias> logit_bias = {};
   std::string grammar = {};      // GBNF (grammar/gbnf.h) that the text must follow; empty: any text
   std::string json_schema = {};  // the same as a JSON schema (grammar/json_schema.h); at most one of both

@@ -36,7 +36,8 @@ TEST(SamplerOptions, NamesAndNumbersAreTheReferences) {
             "temperature=80 dynatemp_range=0 dynatemp_exponent=100 top_k=4000 top_p=95 min_p=5 typical_p=100 "
             "top_n_sigma=-100 xtc_probability=0 xtc_threshold=10 min_keep=0 repeat_last_n=6400 repeat_penalty=100 "
             "frequency_penalty=0 presence_penalty=0 dry_multiplier=0 dry_base=175 dry_allowed_length=200 "
-            "dry_penalty_last_n=6400 mirostat=0 mirostat_tau=500 mirostat_eta=10 ");
+            "dry_penalty_last_n=6400 mirostat=0 mirostat_tau=500 mirostat_eta=10 adaptive_target=-100 "
+            "adaptive_decay=90 ");
   EXPECT_EQ(find_sampler_setting("top_q"), nullptr);
   EXPECT_EQ(find_sampler_setting(""), nullptr);
 }

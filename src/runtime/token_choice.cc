@@ -30,13 +30,13 @@ Result<Sampler> SamplerMaker::make(SamplerOptions options, bool ignore_eos) {
   }
   ASSIGN_OR_RETURN(std::optional<GrammarMatcher> grammar, make_grammar(options));
   if (!Sampler::uses_dry(options)) {
-    return Sampler(options, {}, std::move(grammar));
+    return Sampler(options, {}, std::move(grammar), &tokenizer);
   }
   if (breaker_texts_ != options.dry_sequence_breakers) {
     ASSIGN_OR_RETURN(breakers_, DryBreakers::create(tokenizer, options.dry_sequence_breakers));
     breaker_texts_ = options.dry_sequence_breakers;
   }
-  return Sampler(options, breakers_, std::move(grammar));
+  return Sampler(options, breakers_, std::move(grammar), &tokenizer);
 }
 
 // Of the options' grammar, if they have one.
