@@ -1,5 +1,5 @@
-// The project's strongest promise: with equal cuts, logits have equal bits in every placement, with any number of
-// threads, and for fast kernels on every instruction set.
+// The project's strongest promise: with equal cuts, logits and embeddings have equal bits in every placement, with any
+// number of threads, and for fast kernels on every instruction set.
 //
 // Every small model runs under layer and tensor placements on two to five devices, with even and uneven shares, a share
 // of zero, and 1, 2, 3 and 7 threads, against one device that has the same cuts. Each case prints what it ran on.
@@ -102,6 +102,7 @@ struct SweepCase {
 void sweep(const std::string& path, const std::vector<KernelChoice>& choices, const SweepCase& c, SweepCount& count) {
   for (const auto& [n_cuts, list] : placements()) {
     std::vector<float> reference;
+    std::vector<float> embeddings;
     for (size_t p = 0; p < list.size(); ++p) {
       if (p > 0 && c.index >= 2 && (p + static_cast<size_t>(c.index)) % 2 == 0) {
         continue;
@@ -110,15 +111,19 @@ void sweep(const std::string& path, const std::vector<KernelChoice>& choices, co
       ModelRun run = placed_run(path, list[p], n_cuts, choices[choice]);
       run.kv = c.kv;
       run.n_seqs = c.n_seqs;
+      run.embeddings = c.index % 2 == 0;
       SCOPED_TRACE(describe(run));
       const auto result = run_model(run);
       ASSERT_TRUE(result.ok()) << result.status().message();
       ++count.n_runs;
       if (reference.empty()) {
         reference = result->logits;
+        embeddings = result->embeddings;
+        EXPECT_EQ(embeddings.empty(), !run.embeddings);
         ASSERT_TRUE(std::ranges::all_of(reference, [](float x) { return std::isfinite(x); }));
       }
       EXPECT_EQ(n_different(reference, result->logits), 0U) << "of " << reference.size() << " logits";
+      EXPECT_EQ(n_different(embeddings, result->embeddings), 0U) << "of " << embeddings.size() << " numbers";
       EXPECT_EQ(result->summary.n_cuts, n_cuts);
       check_devices(list[p], *result);
       count.n_cut_both += result->summary.n_layers_attn_cut > 0 && result->summary.n_layers_ffn_cut > 0 ? 1 : 0;

@@ -99,6 +99,7 @@ typedef struct tsr_context_options {
   const char* cache_type_v;
   int32_t n_snapshots;     /* of recurrent state, over all sequences, at most; 0: 32, TSR_NO_SNAPSHOTS: none */
   uint64_t snapshot_bytes; /* of host memory that all of them take, at most; 0: 2 GiB */
+  int32_t embeddings;      /* not 0: tokens may want their embeddings, which takes some memory */
 } tsr_context_options;
 
 /* Writes the defaults. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
@@ -372,19 +373,20 @@ TSR_API tsr_status tsr_context_get_info(tsr_context* context, tsr_context_info* 
 typedef struct tsr_batch {
   size_t size;
   size_t n_tokens;
-  const int32_t* tokens;       /* [n_tokens] token ids */
-  const int32_t* seqs;         /* [n_tokens] the sequence that each is added to; NULL: all to sequence 0 */
-  const uint8_t* wants_logits; /* [n_tokens] 0 or 1; NULL: the last token only */
+  const int32_t* tokens;          /* [n_tokens] token ids */
+  const int32_t* seqs;            /* [n_tokens] the sequence that each is added to; NULL: all to sequence 0 */
+  const uint8_t* wants_logits;    /* [n_tokens] 0 or 1; NULL: the last token only */
+  const uint8_t* wants_embedding; /* [n_tokens] 0 or 1; NULL: none. Only with tsr_context_options.embeddings */
 } tsr_batch;
 
 /* Writes an empty batch. struct_size: sizeof *batch. Errors: TSR_INVALID_ARGUMENT. */
 TSR_API tsr_status tsr_batch_init(tsr_batch* batch, size_t struct_size);
 
-/* Appends the tokens, in order, each to its sequence, and leaves a row of logits for each token that wants it. Blocks.
- * Errors: TSR_INVALID_ARGUMENT (token or sequence out of range, more than n_batch tokens, none at all), TSR_CACHE_FULL,
- * TSR_IO (the model file was cut short or cannot be read): every sequence is as it was, the last rows may be gone.
- * TSR_DEVICE_LOST, TSR_OUT_OF_MEMORY: the context may be dead; then it says so whenever a sequence is to be changed,
- * and can only be freed. */
+/* Appends the tokens, in order, each to its sequence, and leaves a row of logits, or an embedding, for each token that
+ * wants it. Blocks. Errors: TSR_INVALID_ARGUMENT (token or sequence out of range, more than n_batch tokens, none at
+ * all, an embedding of a context without), TSR_CACHE_FULL, TSR_IO (the model file was cut short or cannot be read):
+ * every sequence is as it was, the last rows may be gone. TSR_DEVICE_LOST, TSR_OUT_OF_MEMORY: the context may be dead;
+ * then it says so whenever a sequence is to be changed, and can only be freed. */
 TSR_API tsr_status tsr_context_decode(tsr_context* context, const tsr_batch* batch);
 
 /* Rows that the last decode left. */
@@ -392,6 +394,13 @@ TSR_API tsr_status tsr_context_n_logits(tsr_context* context, int64_t* n_rows);
 /* Row number `row`, in the order of the tokens that wanted one. *logits: [*n_vocab] f32, valid until the next decode in
  * this context. n_vocab may be NULL. Errors: TSR_INVALID_ARGUMENT when there is no such row. */
 TSR_API tsr_status tsr_context_logits(tsr_context* context, int64_t row, const float** logits, size_t* n_vocab);
+
+/* Embeddings that the last decode left. */
+TSR_API tsr_status tsr_context_n_embeddings(tsr_context* context, int64_t* n_rows);
+/* The same as tsr_context_logits for embeddings: *embedding is what the model's head reads of that token, the row
+ * behind the last norm, [*n_embd] f32, neither pooled nor normalised. For a text's embedding take its last token's row
+ * or the mean of all, and divide it by its length. */
+TSR_API tsr_status tsr_context_embedding(tsr_context* context, int64_t row, const float** embedding, size_t* n_embd);
 
 /* Tokens that a sequence holds. */
 TSR_API tsr_status tsr_context_length(tsr_context* context, int32_t seq, int64_t* length);
@@ -428,15 +437,16 @@ TSR_API tsr_status tsr_context_clear(tsr_context* context);
  * to staging_bytes. */
 
 #ifdef __cplusplus
-typedef enum tsr_split_mode : int { /* any number may be passed: the functions check it */
+typedef enum tsr_split_mode
+    : int { /* any number may be passed: the functions check it */
 #else
 typedef enum tsr_split_mode {
 #endif
-  TSR_SPLIT_NONE = 0,   /* all on the first device with a share */
-  TSR_SPLIT_LAYER = 1,  /* whole layers, by shares of their number */
-  TSR_SPLIT_TENSOR = 2, /* of every layer a part on every device, by shares of the cuts */
-  TSR_SPLIT_CUSTOM = 3  /* a home for every tile */
-} tsr_split_mode;
+            TSR_SPLIT_NONE = 0,   /* all on the first device with a share */
+            TSR_SPLIT_LAYER = 1,  /* whole layers, by shares of their number */
+            TSR_SPLIT_TENSOR = 2, /* of every layer a part on every device, by shares of the cuts */
+            TSR_SPLIT_CUSTOM = 3  /* a home for every tile */
+    } tsr_split_mode;
 
 /* "none", "layer", "tensor", "custom"; "unknown" for other numbers. Static. Never fails. */
 TSR_API const char* tsr_split_mode_name(tsr_split_mode mode);

@@ -464,12 +464,13 @@ struct BatchToken {
   int32_t id = 0;
   int32_t seq = 0;
   bool wants_logits = false;
+  bool wants_embedding = false;
 };
 
-/// One row of logits, [n_vocab] f32. Lives until the context's next decode.
-class Logits {
+/// A row of numbers that a decode left. Lives until the context's next decode.
+class Row {
  public:
-  Logits(const float* data, size_t size) : data_(data), size_(size) {}
+  Row(const float* data, size_t size) : data_(data), size_(size) {}
   const float* data() const { return data_; }
   size_t size() const { return size_; }
   const float* begin() const { return data_; }
@@ -480,6 +481,8 @@ class Logits {
   const float* data_;
   size_t size_;
 };
+using Logits = Row;     ///< [n_vocab] f32
+using Embedding = Row;  ///< [n_embd] f32
 
 /// Keeps its model alive by itself.
 class Context {
@@ -498,15 +501,17 @@ class Context {
     return info;
   }
 
-  /// One batch: each token to its sequence, logits where wanted.
+  /// One batch: each token to its sequence, logits and embeddings where wanted.
   void decode(const std::vector<BatchToken>& tokens) {
     std::vector<int32_t> ids;
     std::vector<int32_t> seqs;
     std::vector<uint8_t> wants_logits;
+    std::vector<uint8_t> wants_embedding;
     for (const BatchToken& token : tokens) {
       ids.push_back(token.id);
       seqs.push_back(token.seq);
       wants_logits.push_back(token.wants_logits ? 1 : 0);
+      wants_embedding.push_back(token.wants_embedding ? 1 : 0);
     }
     tsr_batch batch;
     check(tsr_batch_init(&batch, sizeof batch));
@@ -514,6 +519,7 @@ class Context {
     batch.tokens = ids.data();
     batch.seqs = seqs.data();
     batch.wants_logits = wants_logits.data();
+    batch.wants_embedding = wants_embedding.data();
     check(tsr_context_decode(get(), &batch));
   }
 
@@ -546,6 +552,20 @@ class Context {
     size_t n_vocab = 0;
     check(tsr_context_logits(get(), row, &data, &n_vocab));
     return {data, n_vocab};
+  }
+
+  int64_t n_embeddings() const {
+    int64_t n = 0;
+    check(tsr_context_n_embeddings(get(), &n));
+    return n;
+  }
+
+  /// What the head reads of a token, neither pooled nor normalised.
+  Embedding embedding(int64_t row = 0) const {
+    const float* data = nullptr;
+    size_t n_embd = 0;
+    check(tsr_context_embedding(get(), row, &data, &n_embd));
+    return {data, n_embd};
   }
 
   int64_t length(int32_t seq = 0) const {

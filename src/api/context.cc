@@ -50,6 +50,7 @@ Result<std::vector<BatchToken>> tokens_of(const tsr_batch& batch, int64_t n_batc
     tokens[i].token = ids[i];
     tokens[i].seq = batch.seqs != nullptr ? batch.seqs[i] : 0;
     tokens[i].wants_logits = batch.wants_logits != nullptr ? batch.wants_logits[i] != 0 : i + 1 == ids.size();
+    tokens[i].wants_embedding = batch.wants_embedding != nullptr && batch.wants_embedding[i] != 0;
   }
   return tokens;
 }
@@ -76,6 +77,7 @@ Result<ContextOptions> context_options(const tsr_context_options* given) {
   if (known.snapshot_bytes != 0) {
     options.snapshot_bytes = known.snapshot_bytes;
   }
+  options.embeddings = known.embeddings != 0;
   ASSIGN_OR_RETURN(options.k_type, cache_type(known.cache_type_k, "cache_type_k"));
   ASSIGN_OR_RETURN(options.v_type, cache_type(known.cache_type_v, "cache_type_v"));
   return options;
@@ -156,6 +158,28 @@ tsr_status tsr_context_logits(tsr_context* context, int64_t row, const float** l
     *logits = found.data();
     if (n_vocab != nullptr) {
       *n_vocab = found.size();
+    }
+    return {};
+  });
+}
+
+tsr_status tsr_context_n_embeddings(tsr_context* context, int64_t* n_rows) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_output(n_rows, "n_rows"));
+    *n_rows = c.n_embeddings();
+    return {};
+  });
+}
+
+tsr_status tsr_context_embedding(tsr_context* context, int64_t row, const float** embedding, size_t* n_embd) {
+  return on_context(context, [&](Context& c) -> Status {
+    TRY(need_sized_output(embedding, "embedding", n_embd));
+    if (row < 0 || row >= c.n_embeddings()) {
+      return {ErrorCode::kInvalidArgument, fmt::format("embedding {}; the last decode left {}", row, c.n_embeddings())};
+    }
+    *embedding = c.embedding(row).data();
+    if (n_embd != nullptr) {
+      *n_embd = c.embedding(row).size();
     }
     return {};
   });

@@ -139,6 +139,7 @@ void head_block(Builder& b, TensorIndex norm, const Weight& head, float eps, flo
     logits = b.scale(logits, 1, softcap);
   }
   b.logits(logits);
+  b.embeddings(b.rms_norm(b.gather_embeddings(x), norm, eps));
 }
 
 }  // namespace tessera

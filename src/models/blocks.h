@@ -81,7 +81,7 @@ Value attention_block(Builder& b, int32_t layer, const AttentionWeights& w, cons
 /// Norm, gated feed-forward, optional post norm. x [n_tokens, n_embd] -> what the layer adds to x [n_tokens, n_embd]
 Value ffn_block(Builder& b, const FfnWeights& w, GluActivation activation, float eps, Value x);
 
-/// Outputs only, final norm, head; softcap 0: none.
+/// Outputs only, final norm, head; softcap 0: none. Embeddings are the rows behind that norm.
 void head_block(Builder& b, TensorIndex norm, const Weight& head, float eps, float softcap, Value x);
 
 }  // namespace tessera

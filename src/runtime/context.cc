@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "memory/sequence_memory.h"
 #include "memory/state_format.h"
@@ -38,7 +39,10 @@ class Context::Impl {
         sizes_(std::move(sizes)),
         memory_(std::move(memory)),
         place_(m_, options_, sizes_, memory_),
-        tokens_(static_cast<size_t>(options.n_seq_max)) {}
+        tokens_(static_cast<size_t>(options.n_seq_max)) {
+    logits_.width = m_.definition.info.n_vocab;
+    embeddings_.width = m_.definition.info.n_embd;
+  }
 
   ~Impl() {
     for (const auto& device : m_.devices.devices) {
@@ -58,26 +62,19 @@ class Context::Impl {
     for (int32_t s = 0; s < options_.n_seq_max; ++s) {
       lengths.push_back(memory_.length(s));
     }
-    const auto n_wanted = std::ranges::count_if(batch, [](const BatchToken& t) { return t.wants_logits; });
-    n_outputs_ = 0;
-    direct_ = nullptr;
+    forget_outputs();
     const std::vector<std::span<const BatchToken>> pieces = cut_batch(batch, sizes_.shape);
-    TRY(make_room_for_logits(pieces.size(), n_wanted));
+    if (pieces.size() > 1) {
+      TRY(make_room_for_outputs(count_wanted(batch)));
+    }
     try {
-      return run_pieces(pieces, lengths, n_wanted, progress);
+      return run_pieces(pieces, lengths, progress);
     } catch (const std::bad_alloc&) {
       // The book of pages may be half written: nothing may use it any more.
-      n_outputs_ = 0;
+      forget_outputs();
       dead_ = Status(ErrorCode::kOutOfMemory, "no memory is left in the middle of a batch; make the context again");
       return dead_;
     }
-  }
-
-  std::span<const float> logits(int64_t i) const {
-    CHECK(i >= 0 && i < n_outputs_);
-    const float* rows = direct_ != nullptr ? direct_ : logits_.data();
-    const auto n_vocab = static_cast<size_t>(m_.definition.info.n_vocab);
-    return {rows + static_cast<size_t>(i) * n_vocab, n_vocab};
   }
 
   Status truncate(int32_t seq, int64_t new_length) {
@@ -137,7 +134,7 @@ class Context::Impl {
     TRY(run_copies(lists));
     if (content.n_logits > 0) {
       const uint64_t n_bytes = static_cast<uint64_t>(content.n_logits * shape_->n_vocab) * sizeof(float);
-      std::memcpy(out.subspan(content.logits_offset, n_bytes).data(), logits(0).data(), n_bytes);
+      std::memcpy(out.subspan(content.logits_offset, n_bytes).data(), logits_.row(0).data(), n_bytes);
     }
     seal_state(out);
     return {};
@@ -167,9 +164,9 @@ class Context::Impl {
     memory_ = std::move(book);
     if (content.whole) {
       std::ranges::for_each(tokens_, [](std::vector<int32_t>& tokens) { tokens.clear(); });
-      logits_ = std::move(logits);
-      direct_ = nullptr;
-      n_outputs_ = content.n_logits;
+      forget_outputs();
+      logits_.held = std::move(logits);
+      logits_.n_rows = content.n_logits;
     }
     for (StateSequence& sequence : content.sequences) {
       tokens_[static_cast<size_t>(content.whole ? sequence.seq : seq)] = std::move(sequence.tokens);
@@ -194,6 +191,20 @@ class Context::Impl {
     });
   }
 
+  // Rows that a decode leaves.
+  struct Outputs {
+    int64_t width = 0;
+    int64_t n_rows = 0;
+    const float* direct = nullptr;  // of a batch of one micro-batch: the side's own
+    std::vector<float> held;        // of a batch of several
+
+    [[nodiscard]] std::span<const float> row(int64_t i) const {
+      CHECK(i >= 0 && i < n_rows);
+      const auto n = static_cast<size_t>(width);
+      return {(direct != nullptr ? direct : held.data()) + static_cast<size_t>(i) * n, n};
+    }
+  };
+
   std::shared_ptr<Model> model_;
   ModelState& m_;
   ContextOptions options_;
@@ -201,15 +212,21 @@ class Context::Impl {
   SequenceMemory memory_;
   ContextMemory place_;                       // refers to the three before it
   std::vector<std::vector<int32_t>> tokens_;  // by sequence: what it holds
-  int64_t n_outputs_ = 0;
+  Outputs logits_;
+  Outputs embeddings_;
 
  private:
+  // Rows of a micro-batch that wait to be taken from the host's block.
+  struct Waiting {
+    int64_t n_rows = 0;
+    float* to = nullptr;  // null: they stay
+  };
   // The last micro-batch of one parity.
   struct Side {
     std::shared_ptr<const Lowered> lowered;  // what ran
     std::vector<Event> events;               // by its segments
-    int64_t n_outputs = 0;                   // rows that wait to be taken from the host's block
-    float* outputs_to = nullptr;             // where they go; null: they stay
+    Waiting logits;
+    Waiting embeddings;
   };
 
   Status check_batch(std::span<const BatchToken> batch) const {
@@ -226,6 +243,10 @@ class Context::Impl {
       if (token.seq < 0 || token.seq >= options_.n_seq_max) {
         return {ErrorCode::kInvalidArgument,
                 fmt::format("sequence {} of a context with {}", token.seq, options_.n_seq_max)};
+      }
+      if (token.wants_embedding && !options_.embeddings) {
+        return {ErrorCode::kInvalidArgument,
+                "a token asks for its embedding, but the context was made without; set its option embeddings"};
       }
       ++added[static_cast<size_t>(token.seq)];
     }
@@ -258,7 +279,7 @@ class Context::Impl {
   Result<StateContent> content(int32_t seq) {
     TRY(check_state_seq(seq));
     TRY(make_shape());
-    return content_of(*shape_, memory_, m_.kv_classes, tokens_, seq, n_outputs_);
+    return content_of(*shape_, memory_, m_.kv_classes, tokens_, seq, logits_.n_rows);
   }
 
   // Changes the book of sequences and moves the bytes that follow it. Without memory half way the two may no longer
@@ -298,37 +319,61 @@ class Context::Impl {
     }
   }
 
-  Status make_room_for_logits(size_t n_pieces, int64_t n_wanted) {
-    try {
-      if (n_pieces > 1) {
-        logits_.resize(static_cast<size_t>(n_wanted * m_.definition.info.n_vocab));
-      }
-      return {};
-    } catch (const std::bad_alloc&) {
-      return {ErrorCode::kOutOfMemory,
-              fmt::format("no memory is left on the host for {} rows of logits; lower --batch-size", n_wanted)};
+  void forget_outputs() {
+    for (Outputs* outputs : {&logits_, &embeddings_}) {
+      outputs->n_rows = 0;
+      outputs->direct = nullptr;
     }
   }
 
+  Status make_room_for_outputs(const WantedRows& wanted) {
+    try {
+      logits_.held.resize(static_cast<size_t>(wanted.n_logits * logits_.width));
+      embeddings_.held.resize(static_cast<size_t>(wanted.n_embeddings * embeddings_.width));
+      return {};
+    } catch (const std::bad_alloc&) {
+      return {ErrorCode::kOutOfMemory,
+              fmt::format("no memory is left on the host for {} rows of logits and {} embeddings; lower --batch-size",
+                          wanted.n_logits, wanted.n_embeddings)};
+    }
+  }
+
+  // So many more rows will come to `host`.
+  static void expect(Outputs& outputs, Waiting& waiting, int64_t n_rows, const float* host, bool only_one) {
+    waiting.n_rows = n_rows;
+    waiting.to = only_one ? nullptr : outputs.held.data() + outputs.n_rows * outputs.width;
+    outputs.direct = only_one ? host : nullptr;
+    outputs.n_rows += n_rows;
+  }
+
+  static void take(const Outputs& outputs, Waiting& waiting, const float* host) {
+    if (waiting.to != nullptr) {
+      std::copy_n(host, waiting.n_rows * outputs.width, waiting.to);
+    }
+    waiting.n_rows = 0;
+  }
+
   Status run_pieces(std::span<const std::span<const BatchToken>> pieces, const std::vector<int64_t>& lengths,
-                    int64_t n_wanted, const DecodeProgress& progress) {
+                    const DecodeProgress& progress) {
     int64_t n_given = 0;
     for (const auto& piece : pieces) {
       if (progress && !progress(n_given)) {
         const Status drained = drain();
-        n_outputs_ = 0;
+        forget_outputs();
         TRY(drained);
         return {ErrorCode::kCancelled, fmt::format("stopped after {} tokens of a batch", n_given)};
       }
       n_given += static_cast<int64_t>(piece.size());
       const Status status = run_piece(piece, pieces.size() == 1);
       if (!status.ok()) {
-        n_outputs_ = 0;
+        forget_outputs();
         return roll_back(lengths, status);
       }
     }
     const Status drained = drain();
-    n_outputs_ = drained.ok() ? n_wanted : 0;
+    if (!drained.ok()) {
+      forget_outputs();
+    }
     return drained;
   }
 
@@ -379,26 +424,28 @@ class Context::Impl {
     LaunchSizes sizes;
     sizes.n_tokens = static_cast<int32_t>(piece.size());
     sizes.n_seqs = static_cast<int32_t>(batch_.kv.row_seqs.size());
-    sizes.n_outputs = fill_inputs(place_.host_layout(), sizes_.shape, piece, batch_, inputs);
-    submit(side, parity, sizes);
-    side.n_outputs = sizes.n_outputs;
-    if (only_one) {
-      direct_ = place_.host_logits(parity);
-      side.outputs_to = nullptr;
-    } else {
-      side.outputs_to = logits_.data() + n_outputs_ * m_.definition.info.n_vocab;
-    }
-    n_outputs_ += sizes.n_outputs;
+    fill_inputs(place_.host_layout(), sizes_.shape, piece, batch_, inputs);
+    const WantedRows wanted = count_wanted(piece);
+    sizes.n_outputs = wanted.n_logits;
+    submit(side, parity, sizes, wanted.n_embeddings);
+    expect(logits_, side.logits, wanted.n_logits, place_.host_logits(parity), only_one);
+    expect(embeddings_, side.embeddings, wanted.n_embeddings, place_.host_embeddings(parity), only_one);
     memory_.trim_windows();
     return {};
   }
 
-  void submit(Side& side, size_t parity, const LaunchSizes& sizes) {
+  void submit(Side& side, size_t parity, const LaunchSizes& sizes, int32_t n_embeddings) {
     const std::shared_ptr<const Lowered>& lowered = place_.lowered();
     // Before a switch everything was drained: a program waits for nothing that another one did.
     const bool same_program = side.lowered == lowered;
     std::vector<Event> events(lowered->segments.size());
     for (size_t s = 0; s < lowered->segments.size(); ++s) {
+      const bool is_embeddings = std::cmp_equal(s, lowered->embedding_segment);
+      if (is_embeddings && n_embeddings == 0) {
+        continue;
+      }
+      LaunchSizes own_sizes = sizes;
+      own_sizes.n_outputs = is_embeddings ? n_embeddings : sizes.n_outputs;
       const Segment& segment = lowered->segments[s];
       Queue& queue = m_.devices[static_cast<size_t>(segment.device)].compute_queue();
       for (const int32_t wait : segment.waits) {
@@ -409,14 +456,14 @@ class Context::Impl {
           queue.wait(side.events[static_cast<size_t>(wait)]);
         }
       }
-      queue.submit(segment.commands[parity], sizes);
+      queue.submit(segment.commands[parity], own_sizes);
       events[s] = queue.record();
     }
     side.events = std::move(events);
     side.lowered = lowered;
   }
 
-  // Waits until a side's host blocks may be written again, and takes its logits.
+  // Waits until a side's host blocks may be written again, and takes its outputs.
   Status finish_side(Side& side, size_t parity) {
     if (side.lowered == nullptr) {
       return {};
@@ -424,15 +471,15 @@ class Context::Impl {
     for (const int32_t segment : side.lowered->upload_segments) {
       side.events[static_cast<size_t>(segment)].wait();
     }
-    if (side.n_outputs > 0) {
+    if (side.logits.n_rows > 0) {
       for (const int32_t segment : side.lowered->download_segments) {
         side.events[static_cast<size_t>(segment)].wait();
       }
-      if (side.outputs_to != nullptr) {
-        std::memcpy(side.outputs_to, place_.host_logits(parity),
-                    static_cast<size_t>(side.n_outputs * m_.definition.info.n_vocab) * sizeof(float));
-      }
-      side.n_outputs = 0;
+      take(logits_, side.logits, place_.host_logits(parity));
+    }
+    if (side.embeddings.n_rows > 0) {
+      side.events[static_cast<size_t>(side.lowered->embedding_segment)].wait();
+      take(embeddings_, side.embeddings, place_.host_embeddings(parity));
     }
     return {};
   }
@@ -457,8 +504,6 @@ class Context::Impl {
   std::array<Side, 2> sides_;
   size_t next_side_ = 0;
   MemoryBatch batch_;
-  std::vector<float> logits_;      // outputs of a batch of several micro-batches
-  const float* direct_ = nullptr;  // outputs of a batch of one micro-batch: the side's own
   Status dead_;
   std::optional<StateShape> shape_;  // once a state was asked for
 };
@@ -510,10 +555,16 @@ Status Context::decode(std::span<const BatchToken> batch, const DecodeProgress& 
 }
 
 std::span<const float> Context::logits(int64_t i) const {
-  return impl_->logits(i);
+  return impl_->logits_.row(i);
 }
 int64_t Context::n_outputs() const {
-  return impl_->n_outputs_;
+  return impl_->logits_.n_rows;
+}
+std::span<const float> Context::embedding(int64_t i) const {
+  return impl_->embeddings_.row(i);
+}
+int64_t Context::n_embeddings() const {
+  return impl_->embeddings_.n_rows;
 }
 int64_t Context::length(int32_t seq) const {
   int64_t length = 0;

@@ -32,9 +32,10 @@ struct BatchToken {
   int32_t token = 0;
   int32_t seq = 0;
   bool wants_logits = false;
+  bool wants_embedding = false;  // only with ContextOptions::embeddings
 };
 
-/// In place of a sequence: all of them, and the logits of the last decode.
+/// In place of a sequence: all of them, and the logits of the last decode, but not its embeddings.
 inline constexpr int32_t kAllSequences = -1;
 
 /// Called on the loop thread before each micro-batch of a decode, with the tokens that the devices were given so far;
@@ -62,15 +63,20 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) is the i-th token that asked.
-  /// Errors: kInvalidArgument (token or sequence out of range, more than n_batch tokens), kCacheFull (needed and free),
-  /// kOutOfMemory (on the host), kIo (the model file changed or cannot be read), kDeviceLost; kCancelled by progress:
-  /// then the sequences hold what was given to the devices before, and there are no logits.
+  /// Appends the batch's tokens, in order, each to its sequence. Afterwards logits(i) and embedding(i) are those of the
+  /// i-th token that asked for them. Errors: kInvalidArgument (token or sequence out of range, more than n_batch
+  /// tokens, an embedding of a context without), kCacheFull (needed and free), kOutOfMemory (on the host), kIo (the
+  /// model file changed or cannot be read), kDeviceLost; kCancelled by progress: then the sequences hold what was given
+  /// to the devices before, and there are no logits.
   Status decode(std::span<const BatchToken> batch, const DecodeProgress& progress = {});
 
   /// Logits of the last decode, [n_vocab] f32. Valid until the next decode. REQUIRES: 0 <= i < n_outputs().
   [[nodiscard]] std::span<const float> logits(int64_t i) const;
   [[nodiscard]] int64_t n_outputs() const;
+  /// What the head reads: a token's row behind the last norm, [n_embd] f32, of the last decode and as valid as logits.
+  /// The same bits in every placement. REQUIRES: 0 <= i < n_embeddings().
+  [[nodiscard]] std::span<const float> embedding(int64_t i) const;
+  [[nodiscard]] int64_t n_embeddings() const;
 
   [[nodiscard]] int64_t length(int32_t seq) const;
   /// What a sequence holds; nothing when there is no such sequence.

@@ -28,6 +28,10 @@ Status ContextMemory::open() {
     host.inputs = std::make_unique_for_overwrite<std::byte[]>(host_layout_.bytes);
     host.logits = std::make_unique_for_overwrite<float[]>(
         static_cast<size_t>(sizes_.shape.n_outputs * model_.definition.info.n_vocab));
+    if (sizes_.shape.embeddings) {
+      host.embeddings = std::make_unique_for_overwrite<float[]>(
+          static_cast<size_t>(sizes_.shape.n_tokens * model_.definition.info.n_embd));
+    }
   }
   ASSIGN_OR_RETURN(lowered_, lower_with(model_.placement, kv_.bases(), rec_.bases()));
   count_stats();
@@ -68,6 +72,7 @@ Result<std::shared_ptr<const Lowered>> ContextMemory::lower_with(const Placement
   for (size_t p = 0; p < hosts_.size(); ++p) {
     input.host_inputs[p] = hosts_[p].inputs.get();
     input.host_logits[p] = hosts_[p].logits.get();
+    input.host_embeddings[p] = hosts_[p].embeddings.get();
   }
   ASSIGN_OR_RETURN(Lowered lowered, lower(input));
   return std::make_shared<const Lowered>(std::move(lowered));

@@ -64,6 +64,8 @@ class ContextMemory {
   /// What the host shares with the devices' queues, by parity. They stay where they are.
   [[nodiscard]] std::byte* host_inputs(size_t parity) const { return hosts_[parity].inputs.get(); }
   [[nodiscard]] float* host_logits(size_t parity) const { return hosts_[parity].logits.get(); }  // [n_outputs, n_vocab]
+  /// [n_tokens, n_embd]; null without ContextOptions::embeddings.
+  [[nodiscard]] float* host_embeddings(size_t parity) const { return hosts_[parity].embeddings.get(); }
 
   /// Submits copies of pages, in every tile of their class, to the devices that have them.
   void copy_pages(std::span<const KvPageCopy> copies);
@@ -95,6 +97,7 @@ class ContextMemory {
     // Not filled: a page of them takes memory only when a batch first needs it.
     std::unique_ptr<std::byte[]> inputs;
     std::unique_ptr<float[]> logits;
+    std::unique_ptr<float[]> embeddings;
   };
   struct Run {
     uint64_t begin = 0;  // bytes of a tile

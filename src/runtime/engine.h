@@ -36,6 +36,7 @@ struct ContextOptions {
   // Recurrent state cannot be rewound; snapshots of it on the host are what a sequence may return to.
   int32_t n_snapshots = 32;            // at most, over all sequences
   uint64_t snapshot_bytes = 2U << 30;  // at most, for all of them
+  bool embeddings = false;             // tokens may ask for their embeddings
 };
 
 /// Most of ModelOptions::n_expert_slots that the program and the C interface take: no layer has more experts.

@@ -99,6 +99,7 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   ContextSizes sizes;
   sizes.n_snapshots = count_snapshots(model, options);
   sizes.shape.n_tokens = std::min(options.n_ubatch, options.n_batch);
+  sizes.shape.embeddings = options.embeddings;
   const int64_t logits_row = model.definition.info.n_vocab * static_cast<int64_t>(sizeof(float));
   sizes.shape.n_outputs = std::clamp(kLogitsBytesMax / logits_row, int64_t{1}, sizes.shape.n_tokens);
   sizes.shape.n_seqs = std::min<int64_t>(options.n_seq_max, sizes.shape.n_tokens);

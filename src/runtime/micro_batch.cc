@@ -12,6 +12,16 @@ void write_ints(std::byte* at, const std::vector<int32_t>& values) {
   std::ranges::copy(values, reinterpret_cast<int32_t*>(at));
 }
 
+std::vector<int32_t> rows_that(std::span<const BatchToken> tokens, bool BatchToken::* want) {
+  std::vector<int32_t> rows;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].*want) {
+      rows.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> batch, const BatchShape& shape) {
@@ -65,8 +75,17 @@ Status fill_embeddings(const ModelState& model, const HostInputLayout& layout, s
   return {};
 }
 
-int32_t fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std::span<const BatchToken> tokens,
-                    const MemoryBatch& memory, std::byte* block) {
+WantedRows count_wanted(std::span<const BatchToken> tokens) {
+  WantedRows wanted;
+  for (const BatchToken& token : tokens) {
+    wanted.n_logits += token.wants_logits ? 1 : 0;
+    wanted.n_embeddings += token.wants_embedding ? 1 : 0;
+  }
+  return wanted;
+}
+
+void fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std::span<const BatchToken> tokens,
+                 const MemoryBatch& memory, std::byte* block) {
   const KvBatch& batch = memory.kv;
   write_ints(block + layout.positions, batch.positions);
   write_ints(block + layout.seq_rows, batch.seq_rows);
@@ -81,14 +100,8 @@ int32_t fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std:
   }
   write_ints(block + layout.rec_rows, memory.rec_rows);
   std::ranges::copy(memory.rec_runs, reinterpret_cast<RecRun*>(block + layout.rec_runs));
-  std::vector<int32_t> output_rows;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i].wants_logits) {
-      output_rows.push_back(static_cast<int32_t>(i));
-    }
-  }
-  write_ints(block + layout.output_rows, output_rows);
-  return static_cast<int32_t>(output_rows.size());
+  write_ints(block + layout.output_rows, rows_that(tokens, &BatchToken::wants_logits));
+  write_ints(block + layout.embedding_rows, rows_that(tokens, &BatchToken::wants_embedding));
 }
 
 }  // namespace tessera

@@ -22,8 +22,15 @@ std::vector<std::span<const BatchToken>> cut_batch(std::span<const BatchToken> b
 Status fill_embeddings(const ModelState& model, const HostInputLayout& layout, std::span<const BatchToken> tokens,
                        std::byte* block);
 
-/// Writes positions, rows, slots, page tables and runs of a prepared micro-batch. Returns the number of outputs.
-int32_t fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std::span<const BatchToken> tokens,
-                    const MemoryBatch& memory, std::byte* block);
+/// How many tokens of a micro-batch want something.
+struct WantedRows {
+  int32_t n_logits = 0;
+  int32_t n_embeddings = 0;
+};
+WantedRows count_wanted(std::span<const BatchToken> tokens);
+
+/// Writes positions, rows, slots, page tables and runs of a prepared micro-batch.
+void fill_inputs(const HostInputLayout& layout, const BatchShape& shape, std::span<const BatchToken> tokens,
+                 const MemoryBatch& memory, std::byte* block);
 
 }  // namespace tessera

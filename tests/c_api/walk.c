@@ -364,6 +364,7 @@ int main(int argc, char** argv) {
   walk_context_options(model);
   context = open_context(model, 96, 3);
   walk_sequences(context);
+  walk_embeddings(model);
   walk_context_errors(model, context);
   walk_sampler(context);
   walk_sampler_options(model);

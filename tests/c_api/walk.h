@@ -50,6 +50,7 @@ void walk_templates(const tsr_model* model);
 /* walk_context.c; context: of 96 positions and 3 sequences */
 void walk_context_options(const tsr_model* model);
 void walk_sequences(tsr_context* context);
+void walk_embeddings(const tsr_model* model);
 void walk_context_errors(const tsr_model* model, tsr_context* context);
 void walk_window(const tsr_model* gemma);
 void walk_states(tsr_context* context, const tsr_model* gemma);

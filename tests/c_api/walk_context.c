@@ -51,6 +51,60 @@ void walk_sequences(tsr_context* context) {
   EXPECT(n == 0);
 }
 
+/* Rows of a token are the same whatever else is wanted; a context that was made without has none. */
+void walk_embeddings(const tsr_model* model) {
+  const int32_t tokens[] = {1, 5, 9};
+  const uint8_t none[] = {0, 0, 0}, some[] = {1, 0, 1};
+  float first[64];
+  const float* row = NULL;
+  size_t n_embd = 0;
+  int64_t n = -1;
+  tsr_model_info info;
+  tsr_batch batch;
+  tsr_context* context = NULL;
+  tsr_context_options options;
+  EXPECT_OK(tsr_model_get_info(model, &info, sizeof info));
+  EXPECT_OK(tsr_context_options_init(&options, sizeof options));
+  EXPECT(options.embeddings == 0);
+  options.n_ctx = 16;
+  EXPECT_OK(tsr_batch_init(&batch, sizeof batch));
+  EXPECT(batch.wants_embedding == NULL);
+  batch.tokens = tokens;
+  batch.n_tokens = 3;
+  batch.wants_logits = none;
+  batch.wants_embedding = some;
+  EXPECT_OK(tsr_context_create(model, &options, &context));
+  EXPECT_BAD(tsr_context_decode(context, &batch));
+  tsr_context_free(context);
+  options.embeddings = 1;
+  EXPECT_OK(tsr_context_create(model, &options, &context));
+  EXPECT_OK(tsr_context_decode(context, &batch));
+  EXPECT_OK(tsr_context_n_logits(context, &n));
+  EXPECT(n == 0);
+  EXPECT_OK(tsr_context_n_embeddings(context, &n));
+  EXPECT(n == 2);
+  EXPECT_OK(tsr_context_embedding(context, 1, &row, &n_embd));
+  EXPECT(row != NULL && n_embd == (size_t)info.n_embd && n_embd <= 64);
+  if (row != NULL && n_embd <= 64) {
+    memcpy(first, row, n_embd * sizeof *first);
+    batch.wants_logits = NULL;
+    EXPECT_OK(tsr_context_clear(context));
+    EXPECT_OK(tsr_context_decode(context, &batch));
+    EXPECT_OK(tsr_context_n_logits(context, &n));
+    EXPECT(n == 1);
+    EXPECT_OK(tsr_context_embedding(context, 1, &row, NULL));
+    EXPECT(memcmp(first, row, n_embd * sizeof *first) == 0 && isfinite(first[0]));
+  }
+  EXPECT_BAD(tsr_context_embedding(context, 2, &row, &n_embd));
+  EXPECT(row == NULL && n_embd == 0);
+  EXPECT_BAD(tsr_context_embedding(context, -1, &row, NULL));
+  EXPECT_BAD(tsr_context_embedding(context, 0, NULL, &n_embd));
+  EXPECT_BAD(tsr_context_embedding(NULL, 0, &row, &n_embd));
+  EXPECT_BAD(tsr_context_n_embeddings(context, NULL));
+  EXPECT_BAD(tsr_context_n_embeddings(NULL, &n));
+  tsr_context_free(context);
+}
+
 void walk_context_errors(const tsr_model* model, tsr_context* context) {
   int32_t many[65] = {0};
   const int32_t good[] = {1, 5}, outside[] = {1, 288}, negative[] = {-1};

@@ -189,6 +189,7 @@ TEST(Wrapper, ContextsOutliveTheirModelAndMove) {
   context.clear();
   EXPECT_EQ(context.length(1), 0);
   EXPECT_EQ(status_of([&] { static_cast<void>(context.logits(9)); }), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { static_cast<void>(context.embedding()); }), TSR_INVALID_ARGUMENT);
 }
 
 TEST(Wrapper, StatesGoFromContextToContext) {

@@ -15,11 +15,15 @@ int32_t token_at(int64_t place, int32_t seq, int64_t n_vocab) {
   return static_cast<int32_t>((x >> 33) % static_cast<uint64_t>(n_vocab));
 }
 
-Status decode_into(Context& context, const std::vector<BatchToken>& batch, std::vector<float>& logits) {
+Status decode_into(Context& context, const std::vector<BatchToken>& batch, RunResult& result) {
   TRY(context.decode(batch));
   for (size_t i = 0; i < batch.size(); ++i) {
     const auto row = context.logits(static_cast<int64_t>(i));
-    logits.insert(logits.end(), row.begin(), row.end());
+    result.logits.insert(result.logits.end(), row.begin(), row.end());
+  }
+  for (int64_t i = 0; i < context.n_embeddings(); ++i) {
+    const auto row = context.embedding(i);
+    result.embeddings.insert(result.embeddings.end(), row.begin(), row.end());
   }
   return {};
 }
@@ -33,6 +37,7 @@ Result<RunResult> run_model(const ModelRun& run) {
   options.context.n_ctx = longest + run.n_steps;
   options.context.n_seq_max = run.n_seqs;
   options.context.n_ubatch = kMicroBatch;
+  options.context.embeddings = run.embeddings;
   options.context.k_type = options.context.v_type = run.kv;
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, Model::load(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
@@ -41,16 +46,16 @@ Result<RunResult> run_model(const ModelRun& run) {
   std::vector<BatchToken> batch;
   for (int32_t s = 0; s < run.n_seqs; ++s) {
     for (int64_t i = 0; i < prompt_tokens(s); ++i) {
-      batch.push_back({token_at(i, s, result.summary.n_vocab), s, true});
+      batch.push_back({token_at(i, s, result.summary.n_vocab), s, true, run.embeddings});
     }
   }
-  TRY(decode_into(*context, batch, result.logits));
+  TRY(decode_into(*context, batch, result));
   for (int64_t step = 0; step < run.n_steps; ++step) {
     batch.clear();
     for (int32_t s = 0; s < run.n_seqs; ++s) {
-      batch.push_back({token_at(longest + step, s, result.summary.n_vocab), s, true});
+      batch.push_back({token_at(longest + step, s, result.summary.n_vocab), s, true, run.embeddings});
     }
-    TRY(decode_into(*context, batch, result.logits));
+    TRY(decode_into(*context, batch, result));
   }
   result.stats = context->stats();
   result.devices = model->device_use();

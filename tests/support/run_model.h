@@ -15,10 +15,12 @@ struct ModelRun {
   int32_t n_seqs = 1;
   int64_t n_prompt = 34;  // tokens of the first sequence: more than a KV page of 32; others have 10, 11, …
   int64_t n_steps = 2;    // decodes of one token per sequence afterwards
+  bool embeddings = false;
 };
 
 struct RunResult {
-  std::vector<float> logits;  // of every token decoded, in order
+  std::vector<float> logits;      // of every token decoded, in order
+  std::vector<float> embeddings;  // of the same tokens, where asked for
   ModelSummary summary;
   ContextStats stats;
   std::vector<DeviceUse> devices;

@@ -70,8 +70,9 @@ Value Builder::rms_norm(Value x, TensorIndex weight, float eps, int64_t group_wi
       return fail(fmt::format("tensor {} has {} elements, wanted {}", spec.name, spec.columns, width));
     }
   }
-  return add_node(RmsNormNode{weight, eps, width}, {x.id},
-                  new_value(in.kind, in.axis, in.layer, in.width, in.per_output));
+  const Value y = new_value(in.kind, in.axis, in.layer, in.width, in.per_output);
+  program_.values.back().is_embedding = in.is_embedding;
+  return add_node(RmsNormNode{weight, eps, width}, {x.id}, y);
 }
 
 Value Builder::linear(const Weight& w, Value x) {
@@ -345,6 +346,25 @@ void Builder::logits(Value x) {
     return;
   }
   add_node(LogitsNode{}, {x.id}, {});
+}
+
+Value Builder::gather_embeddings(Value x) {
+  const Value y = gather_outputs(x);
+  if (!bad(y)) {
+    program_.values[static_cast<size_t>(y.id)].is_embedding = true;
+  }
+  return y;
+}
+
+void Builder::embeddings(Value x) {
+  if (bad(x)) {
+    return;
+  }
+  if (info(x).kind != ValueKind::kWhole || !info(x).is_embedding || info(x).width != program_.n_embd) {
+    fail("embeddings want whole rows of gather_embeddings()");
+    return;
+  }
+  add_node(EmbeddingsNode{}, {x.id}, {});
 }
 
 Result<Program> Builder::finish() && {

@@ -104,6 +104,11 @@ class Builder {
   Value gather_outputs(Value x);
   /// Marks x (cut over the vocabulary) as the program's result.
   void logits(Value x);
+  /// Rows of x whose embeddings are wanted: of such rows norms and embeddings() alone are made, behind logits(), and
+  /// nothing of that runs where no token asks for its embedding. -> [n_embeddings, width]
+  Value gather_embeddings(Value x);
+  /// Marks x (whole, of rows of gather_embeddings) as what callers get for a token in place of logits.
+  void embeddings(Value x);
 
   /// The finished program, or the first mistake.
   Result<Program> finish() &&;

@@ -28,6 +28,7 @@ struct ValueInfo {
   int32_t layer = -1;             // whose axis
   int64_t width = 0;              // floats per row: of the whole row; of one group when cut; of the sum when partial
   bool per_output = false;        // one row per wanted output instead of one per token
+  bool is_embedding = false;      // of these: outputs are the tokens whose embeddings are wanted, not logits
   NodeId producer = -1;
 };
 
@@ -141,11 +142,12 @@ struct GatedNormNode {
 };  // x, z (cut) -> cut, per head of the weight's width
 struct GatherOutputsNode {};  // x [tokens, w] -> [outputs, w]
 struct LogitsNode {};         // cut over the vocabulary -> the caller
+struct EmbeddingsNode {};     // whole, of embeddings -> the caller
 
 using NodeOp = std::variant<EmbedNode, RmsNormNode, LinearNode, AffineNode, ReduceNode, AddNode, ScaleNode,
                             RopeTableNode, RopeNode, AppendNode, AttentionNode, GluNode, GatherOutputsNode, LogitsNode,
-                            RouteNode, ExpertLinearNode, ExpertSumNode, GateRowsNode, SplitHeadsNode, ShortConvNode,
-                            DeltaGatesNode, DeltaRuleNode, GatedNormNode>;
+                            EmbeddingsNode, RouteNode, ExpertLinearNode, ExpertSumNode, GateRowsNode, SplitHeadsNode,
+                            ShortConvNode, DeltaGatesNode, DeltaRuleNode, GatedNormNode>;
 
 struct Node {
   NodeOp op;

@@ -14,8 +14,8 @@ DeviceMask lowest(DeviceMask set) {
 // One pass forward for where values arise, one backward for where they are wanted.
 class Locator {
  public:
-  Locator(const Program& program, const TileSet& tiles, const Placement& placement)
-      : program_(program), tiles_(tiles), placement_(placement) {
+  Locator(const Program& program, const TileSet& tiles, const Placement& placement, bool with_embeddings)
+      : program_(program), tiles_(tiles), placement_(placement), with_embeddings_(with_embeddings) {
     arises_.assign(program.values.size(), kEverywhere);
     pinned_.assign(program.values.size(), false);
     wanted_.assign(program.values.size(), 0);
@@ -74,6 +74,8 @@ class Locator {
       runs = settle_whole(node.outputs[0]);
     } else if (!node.outputs.empty()) {
       runs = axis_devices(value(node.outputs[0]));
+    } else if (with_embeddings_ && std::holds_alternative<EmbeddingsNode>(node.op)) {
+      runs = lowest(arises_[static_cast<size_t>(node.inputs[0])]);
     }
     for (const ValueId input : node.inputs) {
       want(input, runs);
@@ -101,6 +103,7 @@ class Locator {
   const Program& program_;
   const TileSet& tiles_;
   const Placement& placement_;
+  bool with_embeddings_;
   std::vector<DeviceMask> arises_;  // devices on which a value can be computed without copying its inputs
   std::vector<bool> pinned_;        // computed only where it arises
   std::vector<DeviceMask> wanted_;
@@ -139,8 +142,8 @@ DeviceMask devices_of_axis(const TileSet& tiles, const Placement& placement, Cut
   return devices;
 }
 
-Locations locate(const Program& program, const TileSet& tiles, const Placement& placement) {
-  return Locator(program, tiles, placement).run();
+Locations locate(const Program& program, const TileSet& tiles, const Placement& placement, bool with_embeddings) {
+  return Locator(program, tiles, placement, with_embeddings).run();
 }
 
 }  // namespace tessera

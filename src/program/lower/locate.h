@@ -43,6 +43,8 @@ CutMask nonempty_cuts(const TileSet& tiles, CutAxis axis, int32_t layer);
 /// Devices that hold a cut of the axis.
 DeviceMask devices_of_axis(const TileSet& tiles, const Placement& placement, CutAxis axis, int32_t layer);
 
-Locations locate(const Program& program, const TileSet& tiles, const Placement& placement);
+/// with_embeddings: somebody wants them. They come from the first device that has the residual stream anyway.
+Locations locate(const Program& program, const TileSet& tiles, const Placement& placement,
+                 bool with_embeddings = false);
 
 }  // namespace tessera

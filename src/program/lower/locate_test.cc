@@ -13,6 +13,7 @@ struct Model {
   Program program;
   std::vector<ValueId> stream;  // the residual stream after each layer
   ValueId norm = -1;            // the norm in front of the head
+  ValueId embeddings = -1;      // the norm of rows whose embeddings are wanted
 
   explicit Model(int n_layer) {
     table.n_vocab = 128;
@@ -38,6 +39,9 @@ struct Model {
     const Value h = b.rms_norm(x, weight, 1e-5F);
     norm = h.id;
     b.logits(b.linear(head, b.gather_outputs(h)));
+    const Value e = b.rms_norm(b.gather_embeddings(x), weight, 1e-5F);
+    embeddings = e.id;
+    b.embeddings(e);
     program = std::move(b).finish().value();
   }
 
@@ -53,12 +57,13 @@ struct Model {
     return static_cast<TensorIndex>(table.tensors.size() - 1);
   }
 
-  Locations place(const TileSet& tiles, const std::function<int(const Tile&)>& home) const {
+  Locations place(const TileSet& tiles, const std::function<int(const Tile&)>& home,
+                  bool with_embeddings = false) const {
     Placement placement;
     for (const Tile& tile : tiles.tiles) {
       placement.home.push_back(home(tile));
     }
-    return locate(program, tiles, placement);
+    return locate(program, tiles, placement, with_embeddings);
   }
 };
 
@@ -103,6 +108,18 @@ TEST(Locate, AUserWithoutPiecesGetsACopy) {
   EXPECT_EQ(second.runs, 4U);
   ASSERT_EQ(second.copies.size(), 1U);
   EXPECT_EQ(second.copies[0].to, 1);
+}
+
+TEST(Locate, EmbeddingsComeFromOneDeviceThatHasTheStream) {
+  const Model m(3);
+  const TileSet tiles = make_tiles(m.table, 2);
+  const auto by_cut = [](const Tile& t) { return t.cut; };
+  const auto head_apart = [](const Tile& t) { return t.layer < 0 ? 2 : 1; };
+  const auto at = static_cast<size_t>(m.embeddings);
+  EXPECT_EQ(m.place(tiles, by_cut, true).values[at].runs, 1U);
+  EXPECT_EQ(m.place(tiles, head_apart, true).values[at].runs, 2U) << "the stream need not go to the head";
+  EXPECT_EQ(m.place(tiles, by_cut).values[at].runs, 0U) << "nobody wants them";
+  EXPECT_EQ(m.place(tiles, head_apart, true).values[static_cast<size_t>(m.stream[2])].copies.size(), 1U);
 }
 
 // One layer of four experts in two cuts behind one attention product pair.

@@ -17,6 +17,7 @@ HostInputLayout host_input_layout(const BatchShape& shape, int64_t n_embd, size_
   layout.positions = take(shape.n_tokens);
   layout.seq_rows = take(shape.n_tokens);
   layout.output_rows = take(shape.n_outputs);
+  layout.embedding_rows = take(shape.embeddings ? shape.n_tokens : 0);
   for (size_t c = 0; c < n_classes; ++c) {
     HostInputLayout::Class klass;
     klass.slots = take(shape.n_tokens);

@@ -25,15 +25,17 @@ struct BatchShape {
   int64_t n_tokens = 0;
   int64_t n_outputs = 0;
   int64_t n_seqs = 0;
-  int64_t row_pages = 0;  // entries of one page-table row
+  int64_t row_pages = 0;    // entries of one page-table row
+  bool embeddings = false;  // tokens may want their embeddings
 };
 
 /// Where the host puts a micro-batch for upload: byte offsets into one staging block.
 struct HostInputLayout {
-  uint64_t embeddings = 0;   // [n_tokens, n_embd] f32
-  uint64_t positions = 0;    // [n_tokens] i32
-  uint64_t seq_rows = 0;     // [n_tokens] i32
-  uint64_t output_rows = 0;  // [n_outputs] i32
+  uint64_t embeddings = 0;      // [n_tokens, n_embd] f32
+  uint64_t positions = 0;       // [n_tokens] i32
+  uint64_t seq_rows = 0;        // [n_tokens] i32
+  uint64_t output_rows = 0;     // [n_outputs] i32
+  uint64_t embedding_rows = 0;  // [n_tokens] i32, as many as want embeddings; without BatchShape::embeddings none
   struct Class {
     uint64_t slots = 0;       // [n_tokens] i32
     uint64_t page_table = 0;  // [n_seqs, row_pages] i32
@@ -69,6 +71,7 @@ struct LowerInput {
   BatchShape shape;
   std::array<std::byte*, 2> host_inputs{};  // by parity: HostInputLayout's block
   std::array<float*, 2> host_logits{};      // by parity: [n_outputs, n_vocab] f32
+  std::array<float*, 2> host_embeddings{};  // by parity: [n_tokens, n_embd] f32
   bool count_only = false;                  // only scratch_bytes and stats are wanted; addresses may be anything
 };
 
@@ -84,7 +87,10 @@ struct Lowered {
   std::vector<Segment> segments;
   std::vector<int32_t> upload_segments;    // when these are done, the host may rewrite its inputs
   std::vector<int32_t> download_segments;  // when these are done, the host has the logits
-  std::vector<uint64_t> scratch_bytes;     // by device
+  /// Brings embeddings to the host; where none are wanted it is not submitted, else with their number for that of the
+  /// outputs. -1: the shape has none.
+  int32_t embedding_segment = -1;
+  std::vector<uint64_t> scratch_bytes;  // by device
   LowerStats stats;
 };
 

@@ -61,6 +61,7 @@ void Lowerer::lower_node(NodeId id) {
     void operator()(const GatedNormNode& op) { self.lower_gated_norm(node, op); }
     void operator()(const GatherOutputsNode&) { self.lower_gather(node); }
     void operator()(const LogitsNode&) { self.lower_logits(node); }
+    void operator()(const EmbeddingsNode&) { self.lower_embeddings(node); }
     void operator()(const RouteNode& op) { self.lower_route(node, op); }
     void operator()(const ExpertLinearNode&) { self.lower_expert_linear(id); }
     void operator()(const ExpertSumNode&) { self.lower_expert_sum(node); }
@@ -331,10 +332,14 @@ void Lowerer::lower_glu(const Node& node, const GluNode& op) {
 }
 
 void Lowerer::lower_gather(const Node& node) {
+  const bool is_embedding = value(node.outputs[0]).is_embedding;
   for (const int device : devices_of(node)) {
+    if (is_embedding) {
+      recorder_.close_segment(device);  // what follows is not always submitted
+    }
     const Instance x = instance(node.inputs[0], device);
     const Instance y = make_instance(node.outputs[0], device);
-    const BufferId rows = uploads_.at({device, host_.output_rows});
+    const BufferId rows = uploads_.at({device, is_embedding ? host_.embedding_rows : host_.output_rows});
     record<GatherRowsArgs>(Op::kGatherRows, device, {x.buffer, rows}, {y.buffer},
                            [=](GatherRowsArgs& a, const Addresses& at) {
                              a.x = at.floats(x.buffer);
@@ -376,6 +381,21 @@ void Lowerer::lower_logits(const Node& node) {
       column += width;
     }
     result_.download_segments.push_back(recorder_.current_segment(device));
+  }
+}
+
+void Lowerer::lower_embeddings(const Node& node) {
+  for (const int device : devices_of(node)) {
+    const Instance x = instance(node.inputs[0], device);
+    const auto row = static_cast<uint64_t>(x.width) * sizeof(float);
+    const auto host = in_.host_embeddings;
+    recorder_.step(device, {x.buffer}, {}, [=](const Addresses& at) {
+      Command command;
+      command.copy = {host[static_cast<size_t>(at.parity)], at.floats(x.buffer), row, row, row, 1, RowCount::kOutputs};
+      command.name = "download embeddings";
+      return command;
+    });
+    result_.embedding_segment = recorder_.current_segment(device);
   }
 }
 

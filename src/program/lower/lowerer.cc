@@ -14,7 +14,7 @@ Lowerer::Lowerer(const LowerInput& input)
       program_(*input.program),
       classes_(kv_classes(program_)),
       host_(host_input_layout(input.shape, program_.n_embd, classes_.windows.size())),
-      locations_(locate(program_, *input.tiles, *input.placement)),
+      locations_(locate(program_, *input.tiles, *input.placement, input.shape.embeddings)),
       recorder_(static_cast<int>(input.devices.size())),
       consumers_(program_.values.size()),
       done_(program_.nodes.size(), false) {
@@ -58,6 +58,9 @@ Result<Lowered> Lowerer::run() {
   for (const int32_t segment : download_segments) {
     result_.download_segments.push_back(recorder_.position(segment));
   }
+  if (result_.embedding_segment >= 0) {
+    result_.embedding_segment = recorder_.position(result_.embedding_segment);
+  }
   return std::move(result_);
 }
 
@@ -83,10 +86,11 @@ int64_t Lowerer::held_width(const ValueInfo& v, CutMask cuts) const {
 }
 
 std::vector<int> Lowerer::devices_of(const Node& node) const {
-  const ValueInfo& out = value(node.outputs.empty() ? node.inputs[0] : node.outputs[0]);
+  const ValueId id = node.outputs.empty() ? node.inputs[0] : node.outputs[0];
+  const ValueInfo& out = value(id);
   DeviceMask set = 0;
   if (out.kind == ValueKind::kWhole) {
-    set = locations_.values[static_cast<size_t>(node.outputs[0])].runs;
+    set = locations_.values[static_cast<size_t>(id)].runs;
   } else {
     set = devices_of_axis(*in_.tiles, *in_.placement, out.axis, out.layer);
   }
@@ -214,7 +218,11 @@ void Lowerer::upload_inputs() {
         tokens(host_.rec_rows);
         upload(device, host_.rec_runs, sizeof(RecRun), shape.n_seqs, RowCount::kSeqs);
       } else if (std::holds_alternative<GatherOutputsNode>(node.op)) {
-        upload(device, host_.output_rows, kInt, shape.n_outputs, RowCount::kOutputs);
+        if (value(node.outputs[0]).is_embedding) {
+          tokens(host_.embedding_rows);  // how many of these count the segment of embeddings knows
+        } else {
+          upload(device, host_.output_rows, kInt, shape.n_outputs, RowCount::kOutputs);
+        }
       }
     }
   }

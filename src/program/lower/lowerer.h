@@ -61,6 +61,7 @@ class Lowerer {
   [[nodiscard]] RecFormat rec_format(int32_t layer) const;
 
   void lower_logits(const Node& node);
+  void lower_embeddings(const Node& node);
 
   /// Cuts that one attention step takes.
   struct AttentionRun {
@@ -159,7 +160,7 @@ class Lowerer {
   }
   [[nodiscard]] const float* replica(TensorIndex t, int device) const;
   [[nodiscard]] int64_t max_rows(const ValueInfo& v) const {
-    return v.per_output ? in_.shape.n_outputs : in_.shape.n_tokens;
+    return v.per_output && !v.is_embedding ? in_.shape.n_outputs : in_.shape.n_tokens;
   }
   [[nodiscard]] CutMask held(const ValueInfo& v, int device) const;
   [[nodiscard]] int64_t held_width(const ValueInfo& v, CutMask cuts) const;
