@@ -51,14 +51,15 @@ def comma(ids):
 
 
 def with_metadata(path, numbers):
-    """The bytes of a GGUF file with float keys added in front of its own."""
+    """The bytes of a GGUF file with keys added in front of its own: floats, or unsigned numbers of 32 bits."""
     data = pathlib.Path(path).read_bytes()
     n_keys = struct.unpack_from("<Q", data, 16)[0]
 
     def text(s):
         return struct.pack("<Q", len(s)) + s.encode()
 
-    added = b"".join(text(key) + struct.pack("<If", 6, value) for key, value in numbers.items())
+    added = b"".join(text(key) + (struct.pack("<II", 4, value) if isinstance(value, int) else struct.pack("<If", 6, value))
+                     for key, value in numbers.items())
     # One more key fills up to the alignment, so that the tensors' offsets stay right.
     added += text("test.fill") + struct.pack("<I", 8)
     added += text("x" * (-(len(added) + 8) % 32))

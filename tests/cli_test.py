@@ -507,6 +507,42 @@ class Perplexity(CliTest):
         self.bad(2, "--file", "perplexity", "-m", LLAMA)
 
 
+class Embedding(CliTest):
+    GOLDEN = json.loads((ROOT / "tests/data/goldens/embeddings.jsonl").read_text(encoding="utf-8").split("\n")[0])
+    ARGS = ["embedding", "-m", LLAMA, "-c", "64", *EXACT]
+
+    def near(self, found, expected):
+        self.assertEqual(len(found), len(expected))
+        self.assertLess(max(abs(a - b) for a, b in zip(found, expected)), 1e-4)
+
+    def test_is_the_references(self):
+        text = self.GOLDEN["text"]
+        for pooling in ("none", "mean", "last"):
+            rows = self.good_json(*self.ARGS, "-p", text, "--pooling", pooling, "--embd-normalize", "-1",
+                                  "--embd-output-format", "array", "-b", "4")
+            self.assertEqual(len(rows), len(self.GOLDEN[pooling]))
+            for found, expected in zip(rows, self.GOLDEN[pooling]):
+                self.near(found, expected)
+
+    def test_forms(self):
+        found = self.good_json(*self.ARGS, "-f", "-", "--embd-output-format", "json+", stdin=b"one\ntwo\n\none\n")
+        rows = [item["embedding"] for item in found["data"]]
+        self.assertEqual([item["index"] for item in found["data"]], [0, 1, 2])
+        self.assertEqual(rows[0], rows[2])
+        self.assertAlmostEqual(sum(x * x for x in rows[0]), 1, delta=1e-5)
+        self.assertAlmostEqual(found["cosineSimilarity"][0][1], sum(a * b for a, b in zip(*rows[:2])), delta=1e-5)
+        text = self.good(*self.ARGS, "-p", "one;two", "--embd-separator", ";").decode().splitlines()
+        self.assertRegex(text[1], "^embedding 1: ")
+        self.near([float(x) for x in text[0].split()[2:]], rows[0])
+        raw = self.good(*self.ARGS, "-p", "two", "--embd-output-format", "raw").decode()
+        self.near([float(x) for x in raw.split()], rows[1])
+
+    def test_errors(self):
+        self.bad(1, "there is no text; give one with --prompt or --file", *self.ARGS)
+        self.bad(1, r"has 1\d\d tokens and the context holds 64;", *self.ARGS, "-p", "~" * 120)
+        self.bad(2, "none, mean, last", *self.ARGS, "-p", "x", "--pooling", "median")
+
+
 class Bench(CliTest):
     def test_every_combination_once_with_the_familiar_fields(self):
         rows = self.good_json("bench", "-m", LLAMA, "-p", "8,16", "-n", "4", "-pg", "8,2", "-d", "0,20", "-r", "2", "-o", "json",
@@ -657,7 +693,8 @@ class Information(CliTest):
     def test_help(self):
         overview = self.good().decode()
         self.assertEqual(overview, self.good("help").decode())
-        for command in ("run", "chat", "tokenize", "template", "logits", "perplexity", "inspect", "plan", "devices", "version"):
+        for command in ("run", "chat", "tokenize", "template", "logits", "embedding", "perplexity", "inspect", "plan", "devices",
+                        "version"):
             self.assertIn(f"  {command} ", overview)
             self.assertIn(f"tessera {command}", self.good(command, "--help").decode())
             self.assertEqual(self.good(command, "--help"), self.good("help", command))

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/base64.h"
 #include "base/files.h"
 #include "commands.h"
 #include "common.h"

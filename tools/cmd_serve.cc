@@ -70,6 +70,7 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
   options.needs_text = true;
   options.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
   options.context.n_kv_tokens = ContextOptions::kAsOne;
+  options.context.embeddings = flags.get_bool("embeddings");
   auto served = std::make_shared<ServedModel>();
   ASSIGN_OR_RETURN(served->model, load_model(options, log, &interrupted));
   served->template_source = served->model->chat_template_source();
@@ -86,6 +87,13 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
   served->defaults.context_shift = generation.context_shift;
   served->defaults.n_keep = generation.n_keep;
   served->defaults.stop = std::move(generation.stop_words);
+  if (!flags.given("embeddings")) {
+    options.context.embeddings = is_embedding_model(*served->model);
+  }
+  if (options.context.embeddings) {
+    ASSIGN_OR_RETURN(served->pooling, chosen_pooling(flags, *served->model));
+  }
+  served->spm_infill = flags.get_bool("spm-infill");
   ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::create(served->model, options.context));
   ServingOptions serving;
   serving.n_queue = static_cast<int64_t>(flags.get_uint("queue-size"));

@@ -13,6 +13,7 @@ Status cmd_serve(const ParsedFlags& flags);
 Status cmd_tokenize(const ParsedFlags& flags);
 Status cmd_template(const ParsedFlags& flags);
 Status cmd_logits(const ParsedFlags& flags);
+Status cmd_embedding(const ParsedFlags& flags);
 Status cmd_perplexity(const ParsedFlags& flags);
 Status cmd_bench(const ParsedFlags& flags);
 Status cmd_batched_bench(const ParsedFlags& flags);

@@ -63,6 +63,10 @@ ModelOptions model_options(const ParsedFlags& flags) {
   return options;
 }
 
+Result<Pooling> chosen_pooling(const ParsedFlags& flags, const Model& model) {
+  return flags.given("pooling") ? parse_pooling(flags.get_string("pooling")) : model_pooling(model);
+}
+
 void set_cpus(const ParsedFlags& flags, ModelOptions& options) {
   options.cpu_mask = flags.get_string("cpu-mask");
   options.cpu_range = flags.get_string("cpu-range");

@@ -9,6 +9,7 @@
 #include "base/flags.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "runtime/embedding.h"
 #include "runtime/engine.h"
 
 namespace tessera {
@@ -25,6 +26,8 @@ ModelOptions placement_options(const ParsedFlags& flags);
 /// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of
 /// "Devices and placement" and "Batches and memory".
 ModelOptions model_options(const ParsedFlags& flags);
+/// --pooling, or what the model's file says. Errors: those of model_pooling().
+Result<Pooling> chosen_pooling(const ParsedFlags& flags, const Model& model);
 /// Copies the flags that say where threads run: --cpu-mask, --cpu-range, --cpu-strict, --numa.
 void set_cpus(const ParsedFlags& flags, ModelOptions& options);
 

@@ -22,12 +22,13 @@ inline constexpr std::string_view kHabit = "Accepted for habit's sake";
 
 // Commands.
 inline constexpr std::string_view kEngine =
-    "run chat serve logits perplexity batched-bench bench-switch";  // with one setting each
+    "run chat serve logits embedding perplexity batched-bench bench-switch";  // with one setting each
 inline constexpr std::string_view kAllEngine =
-    "run chat serve logits perplexity batched-bench bench-switch bench";  // and with lists of them
-inline constexpr std::string_view kPlanned = "run chat serve logits perplexity batched-bench bench-switch plan";
+    "run chat serve logits embedding perplexity batched-bench bench-switch bench";  // and with lists of them
+inline constexpr std::string_view kPlanned =
+    "run chat serve logits embedding perplexity batched-bench bench-switch plan";
 inline constexpr std::string_view kAllPlanned =
-    "run chat serve logits perplexity batched-bench bench-switch bench plan";
+    "run chat serve logits embedding perplexity batched-bench bench-switch bench plan";
 inline constexpr std::string_view kGenerate = "run chat serve";  // that sample
 inline constexpr std::string_view kTerminal = "run chat";        // that answer in the terminal
 

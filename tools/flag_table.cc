@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "flag_rows.h"
+#include "runtime/embedding.h"
 #include "runtime/engine.h"
 
 namespace tessera {
@@ -29,6 +30,9 @@ constexpr CommandRow kCommands[] = {
     {.name = "logits",
      .summary = "decode given tokens and write their logits and a digest of all bits",
      .example = "tessera logits -m model.gguf --tokens 1,2,3 -n 4 --json out.json"},
+    {.name = "embedding",
+     .summary = "print the embeddings of texts",
+     .example = "tessera embedding -m model.gguf -p \"a text\""},
     {.name = "perplexity",
      .summary = "measure how well a model predicts a text",
      .example = "tessera perplexity -m model.gguf -f corpus.txt -c 512"},
@@ -64,7 +68,7 @@ constexpr FlagRow kInputRows[] = {
      .required = true,
      .placeholder = "FILE",
      .group = kModel,
-     .commands = "run chat serve tokenize template logits perplexity inspect plan",
+     .commands = "run chat serve tokenize template logits embedding perplexity inspect plan",
      .help = "GGUF file; of a split file the first part",
      .json_name = "model"},
     {.name = "chat-template-file",
@@ -95,6 +99,24 @@ constexpr FlagRow kInputRows[] = {
      .group = kInput,
      .commands = "run",
      .help = "Read the prompt from this file, without a newline at its end; - is standard input"},
+    {.name = "prompt",
+     .shorts = "-p",
+     .placeholder = "TEXT",
+     .group = kInput,
+     .commands = "embedding",
+     .help = "Texts, one on each line or apart by --embd-separator"},
+    {.name = "file",
+     .shorts = "-f",
+     .placeholder = "FILE",
+     .group = kInput,
+     .commands = "embedding",
+     .help = "Read the texts from this file; - is standard input"},
+    {.name = "embd-separator",
+     .placeholder = "TEXT",
+     .default_text = "\\n",
+     .group = kInput,
+     .commands = "embedding",
+     .help = "What stands between two texts; \\n, \\t and the like are read as in --prompt of run"},
     {.name = "file",
      .shorts = "-f",
      .placeholder = "FILE",
@@ -332,7 +354,7 @@ constexpr FlagRow kEngineRows[] = {
      .default_text = "4096",
      .max = 1e9,
      .group = kMemory,
-     .commands = "run chat plan",
+     .commands = "run chat embedding plan",
      .help = "Tokens that the KV cache holds; 0: the model's context length",
      .json_name = "n_ctx"},
     {.name = "ctx-size",
@@ -461,6 +483,24 @@ constexpr FlagRow kEngineRows[] = {
      .group = kOutput,
      .commands = "logits",
      .help = "Where to write the result, one JSON object; - is standard output"},
+    {.name = "embd-normalize",
+     .kind = FlagKind::kInt,
+     .placeholder = "N",
+     .default_text = "2",
+     .min = kEmbeddingNormMin,
+     .max = kEmbeddingNormMax,
+     .group = kOutput,
+     .commands = "embedding",
+     .help = "Norm that vectors are divided by: -1 none, 0 largest value (then 32760), 1 taxicab, 2 Euclidean, above: "
+             "p-norm"},
+    {.name = "embd-output-format",
+     .kind = FlagKind::kEnum,
+     .default_text = "text",
+     .choices = "text array json json+ raw",
+     .group = kOutput,
+     .commands = "embedding",
+     .help = "text: a line for each vector; array: [[...], ...]; json: as OpenAI's API, json+: with the cosines of all "
+             "pairs; raw: numbers alone"},
     {.name = "top",
      .kind = FlagKind::kUint,
      .placeholder = "N",
@@ -491,7 +531,8 @@ constexpr FlagRow kEngineRows[] = {
      .shorts = "-v",
      .kind = FlagKind::kBool,
      .group = kOutput,
-     .commands = "run chat serve tokenize template logits perplexity inspect plan bench batched-bench bench-switch",
+     .commands =
+         "run chat serve tokenize template logits embedding perplexity inspect plan bench batched-bench bench-switch",
      .help = "Say more about what happens, on standard error"},
 };
 

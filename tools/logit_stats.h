@@ -25,9 +25,6 @@ LogitStats logit_stats(std::span<const float> row);
 /// The n largest [id, logit], largest first, ties by smaller id; NaN counts as the smallest.
 std::vector<std::pair<int32_t, float>> top_logits(std::span<const float> row, size_t n);
 
-/// Base64 with padding (RFC 4648).
-std::string base64(std::span<const std::byte> bytes);
-
 /// The number that nine significant digits of `value` stand for: what the reference data prints.
 double nine_digits(double value);
 

@@ -61,6 +61,7 @@ constexpr CommandEntry kCommandEntries[] = {
     {"tokenize", cmd_tokenize, check_tokenize},
     {"template", cmd_template},
     {"logits", cmd_logits, check_logits},
+    {"embedding", cmd_embedding},
     {"perplexity", cmd_perplexity},
     {"bench", cmd_bench, check_bench},
     {"batched-bench", cmd_batched_bench, check_batched_bench},

@@ -72,15 +72,14 @@ std::vector<int32_t> shift_tokens(std::span<const int32_t> tokens, size_t n_keep
   return left;
 }
 
-Status check_prompt(size_t n_tokens, int64_t n_ctx) {
+Status check_prompt(size_t n_tokens, int64_t n_ctx, bool has_answer) {
   if (n_tokens == 0) {
     return {ErrorCode::kInvalidArgument, "the prompt is empty"};
   }
-  if (std::cmp_greater_equal(n_tokens, n_ctx)) {
+  if (std::cmp_greater(n_tokens, n_ctx - (has_answer ? 1 : 0))) {
     return {ErrorCode::kCacheFull,
-            fmt::format("the prompt has {} tokens and the context holds {}, one of them for the answer; raise "
-                        "--ctx-size or shorten the prompt",
-                        n_tokens, n_ctx)};
+            fmt::format("the prompt has {} tokens and the context holds {}{}; raise --ctx-size or shorten the prompt",
+                        n_tokens, n_ctx, has_answer ? ", one of them for the answer" : "")};
   }
   return {};
 }

@@ -37,8 +37,9 @@ size_t kept_tokens(const Tokenizer& tokenizer, std::span<const int32_t> prompt, 
 /// n_keep <= tokens.size().
 std::vector<int32_t> shift_tokens(std::span<const int32_t> tokens, size_t n_keep);
 
-/// Whether a prompt leaves room for an answer. Errors: kInvalidArgument (empty), kCacheFull (says both numbers).
-Status check_prompt(size_t n_tokens, int64_t n_ctx);
+/// Whether a prompt fits, and leaves a position for an answer if there is to be one. Errors: kInvalidArgument (empty),
+/// kCacheFull (says both numbers).
+Status check_prompt(size_t n_tokens, int64_t n_ctx, bool has_answer = true);
 
 /// As max_tokens: until the context is full, whether or not it could be shifted.
 inline constexpr int64_t kUntilFull = -2;

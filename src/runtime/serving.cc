@@ -86,7 +86,7 @@ class Serving::Impl {
     scheduled.tokens = tokens;
     scheduled.priority = request.priority;
     scheduled.slot = request.slot;
-    scheduled.reuse = request.cache_prompt;
+    scheduled.reuse = request.cache_prompt && request.pooling.value_or(Pooling::kLast) == Pooling::kLast;
     if (!truncated) {
       scheduled.branches = request.branches;
     }
@@ -241,6 +241,9 @@ class Serving::Impl {
         return {ErrorCode::kInvalidArgument, fmt::format("token id {} is not in the vocabulary of {}", id, n_vocab)};
       }
     }
+    if (request.pooling && !context_->options().embeddings) {
+      return {ErrorCode::kUnsupported, "this server makes no embeddings; start it with --embeddings"};
+    }
     if (request.n_probs < 0) {
       return {ErrorCode::kInvalidArgument, fmt::format("n_probs is {}; it cannot be negative", request.n_probs)};
     }
@@ -255,7 +258,7 @@ class Serving::Impl {
   Result<std::vector<int32_t>> fitting_prompt(const ServingRequest& request, bool& truncated) const {
     std::vector<int32_t> tokens = request.prompt;
     const int64_t n_ctx = context_->options().n_ctx;
-    const Status fits = check_prompt(tokens.size(), n_ctx);
+    const Status fits = check_prompt(tokens.size(), n_ctx, !request.pooling);
     if (fits.ok()) {
       return tokens;
     }
@@ -325,6 +328,7 @@ class Serving::Impl {
   void step() {
     SchedulerStep step;
     std::vector<std::pair<ServingJob*, SchedulerView>> begun;
+    std::vector<std::pair<ServingJob*, int64_t>> rows;
     {
       const std::lock_guard lock(mutex_);
       step = scheduler_.next_step(now_us());
@@ -333,6 +337,7 @@ class Serving::Impl {
           begun.emplace_back(jobs_.at(id).get(), scheduler_.view(id));
         }
       }
+      rows = mark_embeddings(step);
     }
     for (const auto& [job, view] : begun) {
       job->begin(view.slot, view.n_cached);
@@ -342,10 +347,39 @@ class Serving::Impl {
       fail(step, status);
       return;
     }
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].first->add_row(rows[i].second, context_->embedding(static_cast<int64_t>(i)));
+    }
     if (!step.batch.empty()) {
       report_reading(step);
       advance(step);
     }
+  }
+
+  // Tokens of requests for embeddings want their rows, and no logits. Result: for each row whose it is, and its
+  // position. REQUIRES: mutex_.
+  std::vector<std::pair<ServingJob*, int64_t>> mark_embeddings(SchedulerStep& step) {
+    std::vector<std::pair<ServingJob*, int64_t>> rows;
+    if (!context_->options().embeddings) {
+      return rows;
+    }
+    std::map<int32_t, int64_t> positions;  // by slot: of its next token in the batch
+    for (const BatchToken& token : step.batch) {
+      --positions[token.seq];
+    }
+    for (auto& [slot, position] : positions) {
+      position += scheduler_.view(scheduler_.user(slot)).n_held;
+    }
+    for (BatchToken& token : step.batch) {
+      ServingJob* job = jobs_.at(scheduler_.user(token.seq)).get();
+      const int64_t position = positions[token.seq]++;
+      token.wants_logits = token.wants_logits && !job->is_embedding();
+      token.wants_embedding = job->wants_row(position);
+      if (token.wants_embedding) {
+        rows.emplace_back(job, position);
+      }
+    }
+    return rows;
   }
 
   Status carry_out(const SchedulerStep& step) {
@@ -399,8 +433,14 @@ class Serving::Impl {
       }
     }
     std::vector<bool> goes_on;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      goes_on.push_back(outputs[i].first->choose(context_->logits(static_cast<int64_t>(i)), outputs[i].second));
+    int64_t n_logits = 0;
+    for (const auto& [job, n_tokens] : outputs) {
+      if (job->is_embedding()) {
+        job->finish_embedding();
+        goes_on.push_back(false);
+      } else {
+        goes_on.push_back(job->choose(context_->logits(n_logits++), n_tokens));
+      }
     }
     std::vector<Ending> endings;
     {

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "runtime/context.h"
+#include "runtime/embedding.h"
 #include "runtime/sampler_options.h"
 #include "runtime/stop.h"
 #include "runtime/token_choice.h"
@@ -65,6 +67,8 @@ struct ServingRequest {
   /// recurrent state keep a snapshot there. Others can part anywhere.
   std::vector<int64_t> branches = {};
   std::shared_ptr<TokenConstraint> constraint = {};  // may be null
+  /// Reads the prompt for its embedding and generates nothing (StopReason::kLimit): n_ctx tokens at most.
+  std::optional<Pooling> pooling = {};
 };
 
 struct ServingToken {
@@ -96,6 +100,7 @@ struct ServingEnd {
   ServingTimings timings;
   /// Tokens that were chosen and not handed to on_text: of a stop word, without text, or the end of generation.
   std::vector<ServingToken> rest;
+  std::vector<float> embedding;  // with ServingRequest::pooling: [n_rows, n_embd], not normalised
 };
 
 class ServingSink {
@@ -168,8 +173,8 @@ class Serving {
 
   /// Queues a request. Result: its number. Errors, after which the sink is never called: kInvalidArgument (empty
   /// prompt, token outside the vocabulary, a number out of range), kCacheFull (the prompt leaves no position for an
-  /// answer and may not be shifted; says both numbers), kBusy (the queue is full; says how full), kCancelled (it is
-  /// being shut down), kDeviceLost.
+  /// answer and may not be shifted; says both numbers), kUnsupported (an embedding of a context without), kBusy (the
+  /// queue is full; says how full), kCancelled (it is being shut down), kDeviceLost.
   Result<int64_t> submit(ServingRequest request, std::shared_ptr<ServingSink> sink);
   /// Ends a request before its next token; unknown and ended ones are ignored.
   void cancel(int64_t request);

@@ -19,6 +19,14 @@ ServingJob::ServingJob(std::shared_ptr<const ServingRequest> request, std::share
   end_.seed = sampler_.seed();
   end_.n_prompt = static_cast<int64_t>(prompt.size());
   end_.truncated = truncated;
+  if (request_->pooling) {
+    pool_.emplace(*request_->pooling, end_.n_prompt);
+  }
+}
+
+void ServingJob::finish_embedding() {
+  end_.embedding = pool_->result();
+  end_.stop = StopReason::kLimit;
 }
 
 void ServingJob::begin(int32_t slot, int64_t n_cached) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,12 @@ class ServingJob {
   [[nodiscard]] int32_t token() const { return token_; }
   void count_shift() { ++end_.n_shifts; }
 
+  /// A request for an embedding: its rows, and once it has all, in place of choose(), what they make.
+  [[nodiscard]] bool is_embedding() const { return pool_.has_value(); }
+  [[nodiscard]] bool wants_row(int64_t position) const { return pool_ && pool_->wants(position); }
+  void add_row(int64_t position, std::span<const float> row) { pool_->add(position, row); }
+  void finish_embedding();
+
   /// Says why it ends, if choose() has not.
   void settle(StopReason stop, Status status = {});
   /// Hands on what text is left and calls on_end. Once, after settle().
@@ -56,6 +63,7 @@ class ServingJob {
   Sampler sampler_;
   const Tokenizer& tokenizer_;
   TokenText text_;
+  std::optional<EmbeddingPool> pool_;
   size_t n_keep_;
   int32_t slot_ = -1;
   int32_t token_ = 0;

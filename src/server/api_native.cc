@@ -1,10 +1,11 @@
-// llama.cpp's own routes: /completion, /tokenize, /detokenize, /apply-template.
+// llama.cpp's own routes: /completion, /infill, /tokenize, /detokenize, /apply-template.
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/generation.h"
 #include "server/generation_request.h"
+#include "server/infill.h"
 #include "server/settings_json.h"
 #include "tokenizer/utf8.h"
 
@@ -134,10 +135,9 @@ class NativeWriter final : public ReplyWriter {
   std::vector<Json> results_;
 };
 
-}  // namespace
-
-Status api_completion(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+// Answers a request with the fields of /completion.
+Status complete(Call& call, const Json& body, const ServingRequest& request,
+                std::vector<std::vector<int32_t>> prompts) {
   const Fields fields(body);
   NativeOptions options;
   TRY(fields.read("stream", options.streams));
@@ -148,8 +148,6 @@ Status api_completion(Call& call) {
   int64_t n_choices = 1;
   TRY(fields.read("n", n_choices, 1, call.server.settings().n_choices_max));
   TRY(fields.read("n_cmpl", n_choices, 1, call.server.settings().n_choices_max));
-  ASSIGN_OR_RETURN(const ServingRequest request, read_generation(call, body));
-  ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts, read_prompts(call, body));
   std::vector<ServingRequest> requests;
   for (std::vector<int32_t>& prompt : prompts) {
     ServingRequest with_prompt = request;
@@ -162,6 +160,62 @@ Status api_completion(Call& call) {
   options.settings = settings_json(requests[0]);
   auto writer = std::make_shared<NativeWriter>(call, std::move(options), requests);
   return start_generation(call, std::move(requests), std::move(writer));
+}
+
+Result<std::vector<InfillFile>> read_extra(const Fields& fields) {
+  std::vector<InfillFile> files;
+  const Json* found = fields.find("input_extra");
+  if (found == nullptr) {
+    return files;
+  }
+  if (!found->is_array()) {
+    return fields.wrong("input_extra", *found, "an array of objects with filename and text");
+  }
+  for (const Json& item : *found) {
+    if (!item.is_object()) {
+      return fields.wrong("input_extra", item, "an array of objects with filename and text");
+    }
+    const Fields inner(item, "input_extra");
+    InfillFile file{.name = "tmp", .text = ""};
+    TRY(inner.read("filename", file.name));
+    TRY(inner.read("text", file.text));
+    if (!inner.has("text")) {
+      return Status(ErrorCode::kInvalidArgument, inner.label("text") + " is missing");
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+}  // namespace
+
+Status api_completion(Call& call) {
+  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const ServingRequest request, read_generation(call, body));
+  ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts, read_prompts(call, body));
+  return complete(call, body, request, std::move(prompts));
+}
+
+Status api_infill(Call& call) {
+  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  const Fields fields(body);
+  InfillText text;
+  for (const auto& [name, target] : {std::pair("input_prefix", &text.prefix), std::pair("input_suffix", &text.suffix)}) {
+    if (!fields.has(name)) {
+      return {ErrorCode::kInvalidArgument, fields.label(name) + " is missing"};
+    }
+    TRY(fields.read(name, *target));
+  }
+  TRY(fields.read("prompt", text.prompt));
+  ASSIGN_OR_RETURN(text.extra, read_extra(fields));
+  ASSIGN_OR_RETURN(const ServingRequest request, read_generation(call, body));
+  // A quarter of the context is the answer's where the request does not say.
+  const ContextOptions& context = call.model->serving->context().options();
+  const int64_t n_answer = request.max_tokens < 0 ? context.n_ctx / 4 : std::max<int64_t>(request.max_tokens, 1);
+  const InfillRoom room = {.n_near = std::min(context.n_batch, context.n_ctx / 2), .n_total = context.n_ctx - n_answer};
+  ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
+                   infill_prompt(call.model->model->tokenizer(), text, room, call.model->spm_infill));
+  return complete(call, body, request, {std::move(prompt)});
 }
 
 Status api_tokenize(Call& call) {

@@ -22,7 +22,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
         begun_(call.begun),
         writer_(std::move(writer)) {}
 
-  Status start(std::vector<ServingRequest> requests);
+  Status start(std::vector<ServingRequest> requests, bool in_turn);
 
   void on_progress(size_t choice, int64_t cached, int64_t processed, int64_t total, double ms) {
     const std::lock_guard lock(mutex_);
@@ -53,6 +53,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     return line;
   }
   void add_to_row(size_t choice, const ServingEnd& end);
+  Status submit_rest();
+  void cancel();
 
   Server& server_;
   const HttpRequest request_;
@@ -61,6 +63,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::chrono::steady_clock::time_point begun_;
   const std::shared_ptr<ReplyWriter> writer_;
   std::mutex mutex_;
+  std::vector<ServingRequest> requests_;  // by choice; those that were submitted are empty
+  bool in_turn_ = false;
+  std::vector<int64_t> ids_;  // of those that were
   size_t n_open_ = 0;
   bool started_ = false;
   bool failed_ = false;
@@ -85,32 +90,55 @@ class ChoiceSink final : public ServingSink {
   size_t choice_;
 };
 
-Status Generation::start(std::vector<ServingRequest> requests) {
-  Serving& serving = *model_->serving;
-  auto ids = std::make_shared<std::vector<int64_t>>();
+Status Generation::start(std::vector<ServingRequest> requests, bool in_turn) {
   {
     const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const auto id = serving.submit(std::move(requests[i]), std::make_shared<ChoiceSink>(shared_from_this(), i));
-      if (!id.ok()) {
-        failed_ = true;  // those before it end unheard
-        for (const int64_t queued : *ids) {
-          serving.cancel(queued);
-        }
-        return id.status();
-      }
-      ids->push_back(*id);
-      ++n_open_;
+    requests_ = std::move(requests);
+    in_turn_ = in_turn;
+    if (const Status status = submit_rest(); !status.ok()) {
+      failed_ = true;  // those before it end unheard
+      cancel();
+      return status;
     }
     started_ = true;
     writer_->begin();
   }
-  exchange_->on_gone([model = model_, ids] {
-    for (const int64_t id : *ids) {
-      model->serving->cancel(id);
+  exchange_->on_gone([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) {
+      const std::lock_guard lock(self->mutex_);
+      self->cancel();
     }
   });
   return {};
+}
+
+// In turn: enough to keep every slot busy, and no more of the queue than that. REQUIRES: mutex_.
+Status Generation::submit_rest() {
+  const auto n_open_max = 2 * static_cast<size_t>(model_->serving->context().options().n_seq_max);
+  while (ids_.size() < requests_.size()) {
+    const size_t i = ids_.size();
+    const bool may_wait = in_turn_ && n_open_ > 0;
+    if (may_wait && n_open_ >= n_open_max) {
+      return {};
+    }
+    const auto id = model_->serving->submit(may_wait ? requests_[i] : std::move(requests_[i]),
+                                            std::make_shared<ChoiceSink>(shared_from_this(), i));
+    if (!id.ok()) {
+      return may_wait && id.status().code() == ErrorCode::kBusy ? Status() : id.status();
+    }
+    requests_[i] = {};
+    ids_.push_back(*id);
+    ++n_open_;
+  }
+  return {};
+}
+
+// REQUIRES: mutex_.
+void Generation::cancel() {
+  requests_.resize(ids_.size());
+  for (const int64_t id : ids_) {
+    model_->serving->cancel(id);
+  }
 }
 
 void Generation::on_end(size_t choice, const ServingEnd& end) {
@@ -124,8 +152,11 @@ void Generation::on_end(size_t choice, const ServingEnd& end) {
     }
     if (status.ok()) {
       writer_->on_end(choice, end);
-    } else {
+      status = submit_rest();
+    }
+    if (!status.ok()) {
       failed_ = true;
+      cancel();
       writer_->fail(status);
     }
   }
@@ -195,10 +226,11 @@ void ReplyWriter::reply(const Json& json) const {
   exchange_->reply(200, "application/json; charset=utf-8", dump_json(json));
 }
 
-Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer) {
+Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer,
+                        bool in_turn) {
   const auto generation = std::make_shared<Generation>(call, std::move(writer));
   call.logs_itself = true;
-  return generation->start(std::move(requests));
+  return generation->start(std::move(requests), in_turn);
 }
 
 Result<std::chrono::seconds> read_ping(const Call& call, const Json& body) {

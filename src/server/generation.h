@@ -53,8 +53,9 @@ class ReplyWriter {
 };
 
 /// Queues the requests; the writer hears of request i as choice i. After an error nothing runs and the writer hears
-/// nothing. Errors: those of Serving::submit().
-Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer);
+/// nothing. in_turn: a few are queued at once, and others follow as those end. Errors: those of Serving::submit().
+Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer,
+                        bool in_turn = false);
 
 /// Time between comments on a silent stream: the field sse_ping_interval (seconds, negative: none), or the server's.
 Result<std::chrono::seconds> read_ping(const Call& call, const Json& body);

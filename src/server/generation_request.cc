@@ -231,10 +231,12 @@ Result<std::vector<int32_t>> read_mixed_tokens(const Model& model, const Json& v
   return ids;
 }
 
-Result<std::vector<std::vector<int32_t>>> read_prompts(const Call& call, const Json& body) {
-  const auto found = body.find("prompt");
-  if (found == body.end() || found->is_null()) {
-    return bad("field \"prompt\" is missing");
+Result<std::vector<std::vector<int32_t>>> read_prompts(const Call& call, const Json& body, std::string_view field,
+                                                       int64_t n_max) {
+  const Fields fields(body);
+  const Json* found = fields.find(field);
+  if (found == nullptr) {
+    return bad(fields.label(field) + " is missing");
   }
   std::vector<const Json*> parts;
   const bool is_list = found->is_array() && !found->empty() &&
@@ -245,16 +247,16 @@ Result<std::vector<std::vector<int32_t>>> read_prompts(const Call& call, const J
       parts.push_back(&part);
     }
   } else {
-    parts.push_back(&*found);
+    parts.push_back(found);
   }
-  if (std::cmp_greater(parts.size(), call.server.settings().n_choices_max)) {
-    return bad(fmt::format("field \"prompt\" has {} prompts; one request may have {}", parts.size(),
-                           call.server.settings().n_choices_max));
+  n_max = n_max > 0 ? n_max : call.server.settings().n_choices_max;
+  if (std::cmp_greater(parts.size(), n_max)) {
+    return bad(fmt::format("{} has {} prompts; one request may have {}", fields.label(field), parts.size(), n_max));
   }
   std::vector<std::vector<int32_t>> prompts;
   for (const Json* part : parts) {
     ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                     read_mixed_tokens(*call.model->model, *part, true, true, "field \"prompt\""));
+                     read_mixed_tokens(*call.model->model, *part, true, true, fields.label(field)));
     const Tokenizer& tokenizer = call.model->model->tokenizer();
     if (ids.empty() && tokenizer.bos()) {
       ids.push_back(*tokenizer.bos());  // an empty prompt: the model begins by itself

@@ -19,9 +19,10 @@ inline constexpr int32_t kProbsMax = 100;
 /// Errors: kInvalidArgument naming the field; kUnsupported: what would have to restrict the answer and cannot.
 Result<ServingRequest> read_generation(const Call& call, const Json& body);
 
-/// The field `prompt` in every form: text, tokens, a mixed array, or an array of these. Each with BOS as the model
-/// asks.
-Result<std::vector<std::vector<int32_t>>> read_prompts(const Call& call, const Json& body);
+/// The field `prompt`, or another, in every form: text, tokens, a mixed array, or an array of these. Each with BOS as
+/// the model asks. n_max: of prompts; 0: as many as a request may have choices.
+Result<std::vector<std::vector<int32_t>>> read_prompts(const Call& call, const Json& body,
+                                                       std::string_view field = "prompt", int64_t n_max = 0);
 
 /// Tokens of a text and token ids as the arrays of `prompt` mix them. label: what it is called in errors.
 Result<std::vector<int32_t>> read_mixed_tokens(const Model& model, const Json& value, bool add_special,

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,9 @@ struct ServedModel {
   std::unique_ptr<ChatTemplate> chat_template;
   std::string template_source;  // "" : ChatML
   ChatFormat chat_format;
-  ServingRequest defaults;  // what requests do not say
+  ServingRequest defaults;         // what requests do not say
+  std::optional<Pooling> pooling;  // of embeddings; nothing: there are none
+  bool spm_infill = false;         // suffix first
   std::unique_ptr<Serving> serving;
 };
 
@@ -127,6 +130,8 @@ Status api_tokenize(Call& call);
 Status api_detokenize(Call& call);
 Status api_apply_template(Call& call);
 Status api_completion(Call& call);
+Status api_infill(Call& call);
+Status api_embeddings(Call& call);
 Status api_models(Call& call);
 Status api_openai_completions(Call& call);
 Status api_chat_completions(Call& call);

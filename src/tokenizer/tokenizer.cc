@@ -521,6 +521,12 @@ std::optional<int32_t> Tokenizer::fim_suffix() const {
 std::optional<int32_t> Tokenizer::fim_middle() const {
   return impl_->special.fim_mid;
 }
+std::optional<int32_t> Tokenizer::fim_repository() const {
+  return impl_->special.fim_rep;
+}
+std::optional<int32_t> Tokenizer::fim_separator() const {
+  return impl_->special.fim_sep;
+}
 bool Tokenizer::add_bos() const {
   return impl_->add_bos;
 }

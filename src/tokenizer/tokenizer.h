@@ -131,6 +131,8 @@ class Tokenizer {
   std::optional<int32_t> fim_prefix() const;
   std::optional<int32_t> fim_suffix() const;
   std::optional<int32_t> fim_middle() const;
+  std::optional<int32_t> fim_repository() const;
+  std::optional<int32_t> fim_separator() const;
   bool add_bos() const;
   bool add_eos() const;
   std::span<const int64_t> suppress_tokens() const;  // ids in range only
