@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <thread>
@@ -25,6 +26,11 @@ Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   settings.model_path = flags.get_string("model");
   settings.slot_save_path = flags.get_string("slot-save-path");
   settings.build = fmt::format("tessera {}", TESSERA_VERSION);
+  settings.page = flags.get_bool("webui");
+  settings.page_folder = flags.get_string("path");
+  if (!settings.page_folder.empty() && !std::filesystem::is_directory(settings.page_folder)) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("--path {} is no folder", settings.page_folder));
+  }
   settings.slots_route = flags.get_bool("slots");
   settings.metrics_route = flags.get_bool("metrics");
   settings.log_json = flags.get_string("log-format") == "json";

@@ -98,7 +98,10 @@ class Exchange final : public HttpExchange {
       }
     }
     std::string text = head(content_type);
-    text += fmt::format("Content-Length: {}\r\n\r\n", body.size());
+    if (status != 204 && status != 304) {  // have no body, and may not state another length than it would have
+      text += fmt::format("Content-Length: {}\r\n", body.size());
+    }
+    text += "\r\n";
     if (!is_head_) {
       text += body;
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "server/static_files.h"
 
 namespace tessera {
 namespace {
@@ -172,6 +173,12 @@ Status Server::route(Call& call) {
       found = candidate.method == method ? &candidate : found;
     }
   }
+  if (!has_path && method == "GET" && settings_.page) {
+    ASSIGN_OR_RETURN(const bool is_file, serve_static(settings_.page_folder, request, *call.exchange));
+    if (is_file) {
+      return {};
+    }
+  }
   if ((found == nullptr || !found->is_public) && !has_key(request)) {
     call.exchange->add_header("WWW-Authenticate", "Bearer");
     call.exchange->reply(401, "application/json; charset=utf-8",
@@ -217,7 +224,7 @@ bool Server::has_key(const HttpRequest& request) const {
 
 void Server::log_request(const HttpRequest& request, int status, Clock::time_point begun, const LogRow& row) const {
   const double ms = ms_between(begun, Clock::now());
-  const bool is_quiet = row.stop.empty() && request.method == "GET" && status == 200;
+  const bool is_quiet = row.stop.empty() && request.method == "GET" && status < 400;
   const LogLevel level = is_quiet ? LogLevel::kDetail : LogLevel::kInfo;
   if (!log_.wants(level)) {
     return;

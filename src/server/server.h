@@ -31,6 +31,8 @@ struct ServerSettings {
   std::string model_path;
   std::string slot_save_path;  // folder of slot files; empty: slots are not saved
   std::string build;           // for /props
+  std::string page_folder;     // whose files stand at `/`; empty: the built-in page
+  bool page = true;            // false: nothing stands there
   bool slots_route = true;
   bool metrics_route = false;
   bool log_json = false;

@@ -1,0 +1,67 @@
+// What this browser keeps: settings and conversations, in localStorage.
+
+const kSettings = "tessera.settings";
+const kChats = "tessera.conversations";
+
+function load(key, otherwise) {
+  try {
+    return JSON.parse(localStorage.getItem(key)) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+/** {key, model, system, tools, extra: texts; sampling: {name: number or text}}. */
+export const settings = { key: "", model: "", system: "", tools: "", extra: "", sampling: {}, ...load(kSettings, {}) };
+
+export function save_settings() {
+  localStorage.setItem(kSettings, JSON.stringify(settings));
+}
+
+/** Newest first: {id, title, messages: [{role, content, reasoning_content?, tool_calls?, tool_call_id?, note?, error?}]}. */
+export let conversations = load(kChats, []).filter(is_conversation);
+
+function is_conversation(c) {
+  const is_text = (t) => t === undefined || typeof t === "string";
+  return c && typeof c.title === "string" && Array.isArray(c.messages) && c.messages.every((m) => m &&
+    ["user", "assistant", "tool"].includes(m.role) && typeof m.content === "string" && is_text(m.reasoning_content) &&
+    (m.tool_calls === undefined || (Array.isArray(m.tool_calls) &&
+      m.tool_calls.every((t) => t?.function && typeof t.function.name === "string" && typeof t.function.arguments === "string"))));
+}
+
+/** Result: an error as a sentence, or "". */
+export function save_conversations() {
+  try {
+    localStorage.setItem(kChats, JSON.stringify(conversations.filter((c) => c.messages.length > 0)));
+    return "";
+  } catch {
+    return "This browser's storage is full: export and delete conversations, or new messages are lost with the page.";
+  }
+}
+
+// crypto.randomUUID() exists with TLS or on localhost only.
+const new_id = () => `${Date.now().toString(36)}${Math.random().toString(36).slice(2)}`;
+
+export function new_conversation() {
+  const conversation = { id: new_id(), title: "New chat", messages: [] };
+  conversations.unshift(conversation);
+  return conversation;
+}
+
+export function delete_conversation(conversation) {
+  conversations = conversations.filter((c) => c !== conversation);
+  return save_conversations();
+}
+
+/** Takes over what an export holds. Result: an error as a sentence, or "". */
+export function import_conversations(text) {
+  let found;
+  try {
+    found = [JSON.parse(text)].flat().filter(is_conversation);
+  } catch {
+    return "This file is no JSON.";
+  }
+  if (found.length === 0) return "This file holds no conversations.";
+  conversations = [...found.map((c) => ({ ...c, id: new_id() })), ...conversations];
+  return save_conversations();
+}
