@@ -12,7 +12,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libmd-dev libxxhash-dev libedit-dev
     libboost1.81-dev prometheus-cpp-dev
-    libgtest-dev libgmock-dev python3 python3-numpy python3-jinja2 python3-jsonschema python3-pip git ca-certificates)
+    libgtest-dev libgmock-dev python3 python3-numpy python3-jinja2 python3-jsonschema python3-pip chromium chromium-driver curl git ca-certificates)
 for arg in "$@"; do
     case $arg in
         --lint) packages+=(clang-format-19 clang-tidy-19 shellcheck) ;;
