@@ -345,11 +345,12 @@ class Page(unittest.TestCase):
         b = self.ready()
         b.click("#tab-placement")
         b.wait_text("#panel-placement", "does not show its placement|tiles")
-        b.wait_text("#panel-placement .slots", "1idle")
+        b.wait_text("#panel-placement .slots", "2 of 2 slots are idle")
 
     def test_placement_and_switch(self):
         b = self.start()
-        slots = [200, json.dumps([{"id": 0, "n_ctx": 256, "is_processing": True, "n_held": 64, "next_token": {"n_decoded": 9}}])]
+        slots = [200, json.dumps([{"id": 0, "n_ctx": 256, "is_processing": True, "n_held": 64, "next_token": {"n_decoded": 9}},
+                                  {"id": 1, "n_ctx": 256, "is_processing": False, "n_held": 5}])]
         replies = {"GET /placement": [200, placement("layer", 1)], "GET /slots": slots}
         b.script(MOCK, replies)
         b.click("#tab-placement")
@@ -357,7 +358,7 @@ class Page(unittest.TestCase):
         self.assertEqual(b.script("return [...document.querySelectorAll('.device')].map((e) => e.querySelectorAll('.cells i').length)"), [12, 12, 1])
         self.assertRegex(b.text(".device .use"), r"300 MiB used, no limit set\n300 MiB used, 724 MiB free\n5 B, read when needed")
         self.assertEqual(b.text(".segmented [aria-pressed=true]"), "layer")
-        b.wait_text(".slots", "0answers, 9 tokens64")
+        b.wait_text(".slots", "Slot 0answers, 9 tokens641 of 2 slots are idle and keep 5 tokens")
         self.assertEqual(b.script("return document.querySelectorAll('#side :is(img, script, b)').length"), 0)
         refusal = "device cpu:0 lacks 5 MiB; kept the layer placement"
         b.script(MOCK, {**replies, "POST /placement": [409, json.dumps({"error": {"message": refusal}})]})

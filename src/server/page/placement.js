@@ -69,11 +69,11 @@ function memory_text(device) {
 
 // What of a column changes without a switch.
 function use(device, largest) {
-  return el("div", { class: "use" }, bar(device, largest), el("p", { class: "quiet" }, memory_text(device)));
+  return el("div", { class: "use" }, device.is_file ? null : bar(device, largest), el("p", { class: "quiet" }, memory_text(device)));
 }
 
 function column(device, tiles, merges, largest) {
-  return el("div", { class: "device" },
+  return el("div", { class: device.is_file ? "device file" : "device" },
     el("h3", {}, device.name, el("span", { class: "quiet" }, ` ${tiles.length} ${tiles.length === 1 ? "tile" : "tiles"}`)),
     use(device, largest),
     el("div", { class: "layers" }, cells_of(tiles, merges).map(([layer, cells]) => el("div", { class: "layer" },
@@ -101,8 +101,8 @@ function columns_of(placement) {
 
 function draw(placement) {
   parts.error.hidden = true;
-  parts.body.hidden = false;
-  parts.summary.textContent = `${placement.model}: ${placement.split_mode}${placement.tensor_split?.length ? `, shares ${placement.tensor_split.join(" : ")}` : ""}, version ${placement.version}`;
+  parts.body.hidden = parts.map.hidden = false;
+  parts.summary.textContent = `${placement.model}: ${placement.split_mode}${placement.tensor_split?.length ? `, shares ${placement.tensor_split.join(" : ")}` : ""}, version ${placement.version}${placement.policy?.why ? ` · ${placement.policy.why}` : ""}`;
   for (const mode of kModes) parts.modes[mode].setAttribute("aria-pressed", String(placement.split_mode === mode && placement.policy?.mode !== "auto"));
   parts.modes.auto.setAttribute("aria-pressed", String(placement.policy?.mode === "auto"));
   parts.shares.placeholder = placement.devices.map(() => "1").join(",");
@@ -126,7 +126,7 @@ function fail(error) {
   parts.error.textContent = error.status === 404 || error.status === 501
     ? "This server does not show its placement." : `The placement cannot be shown: ${error.message}.`;
   parts.error.hidden = false;
-  parts.body.hidden = true;
+  parts.body.hidden = parts.map.hidden = true;
 }
 
 async function switch_to(mode) {
@@ -167,20 +167,20 @@ async function refresh_placement() {
 }
 
 function slot_row(slot) {
-  const decoded = (Array.isArray(slot.next_token) ? slot.next_token[0] : slot.next_token)?.n_decoded ?? 0;
-  const held = slot.n_held ?? 0;
-  const state = !slot.is_processing ? "idle" : decoded > 0 ? `answers, ${decoded} tokens` : `reads ${slot.n_prompt_tokens ?? 0} tokens`;
-  const fill = el("span", { class: slot.is_processing ? "use-0" : "use-1" });
-  fill.style.width = `${Math.min(100, (100 * held) / Math.max(slot.n_ctx, 1))}%`;
-  return el("tr", { class: slot.is_processing ? "busy" : "" }, el("td", {}, String(slot.id)), el("td", {}, state),
-    el("td", {}, el("div", { class: "bar", title: `${held} of ${slot.n_ctx} tokens` }, fill)), el("td", {}, String(held)));
+  const decoded = slot.next_token?.n_decoded ?? 0;
+  const fill = el("span", { class: "use-0" });
+  fill.style.width = `${Math.min(100, (100 * slot.n_held) / Math.max(slot.n_ctx, 1))}%`;
+  return el("tr", {}, el("td", {}, `Slot ${slot.id}`), el("td", {}, decoded > 0 ? `answers, ${decoded} tokens` : `reads ${slot.n_prompt_tokens} tokens`),
+    el("td", {}, el("div", { class: "bar", title: `${slot.n_held} of ${slot.n_ctx} tokens` }, fill)), el("td", {}, String(slot.n_held)));
 }
 
 async function refresh_slots() {
   try {
     const slots = await request("GET", "/slots");
-    parts.slots.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, ["Slot", "State", "Context", "Tokens"].map((text) => el("th", {}, text)))),
-      el("tbody", {}, slots.map(slot_row))));
+    const idle = slots.filter((slot) => !slot.is_processing);
+    const n_held = idle.reduce((sum, slot) => sum + slot.n_held, 0);
+    parts.slots.replaceChildren(el("table", {}, el("tbody", {}, slots.filter((slot) => slot.is_processing).map(slot_row))),
+      el("p", { class: "quiet" }, `${idle.length} of ${slots.length} slots are idle${n_held ? ` and keep ${n_held} tokens` : ""}.`));
   } catch (error) {
     parts.slots.replaceChildren(el("p", { class: "quiet" }, `The requests cannot be shown: ${error.message}.`));
   }
@@ -195,15 +195,15 @@ export function begin_placement() {
     summary: el("p", {}), last: el("p", { class: "quiet", role: "status" }), legend: el("div", { class: "legend" }),
     shares: el("input", { id: "shares", type: "text", inputMode: "decimal", size: 8 }),
     devices: el("div", { class: "devices" }), slots: el("div", { class: "slots" }), error: el("p", { class: "notice", role: "alert", hidden: true }),
-    body: el("div", { hidden: true }),
+    body: el("div", { hidden: true }), map: el("div", { hidden: true }),
   };
   parts.body.append(parts.summary,
     el("div", { class: "row" }, el("div", { class: "segmented", role: "group", ariaLabel: "Switch to" }, Object.values(modes)),
       el("label", { for: "shares" }, "Shares"), parts.shares),
-    parts.last,
-    el("div", { class: "legend" }, kUses.map(([name], i) => el("span", {}, el("i", { class: `use-${i}` }), name))),
+    parts.last);
+  parts.map.append(el("div", { class: "legend" }, kUses.map(([name], i) => el("span", {}, el("i", { class: `use-${i}` }), name))),
     parts.devices, parts.legend);
-  by_id("panel-placement").append(el("h2", {}, "Placement"), parts.error, parts.body, el("h3", {}, "Requests that pass through"), parts.slots);
+  by_id("panel-placement").append(el("h2", {}, "Placement"), parts.error, parts.body, el("h3", {}, "Requests that pass through"), parts.slots, parts.map);
 }
 
 /** Keeps the panel current while it is open. */
