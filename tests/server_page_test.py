@@ -88,7 +88,7 @@ MOCK = """
 const replies = arguments[0];
 window.asked = [];
 window.fetch = async (path, options) => {
-  const [status, body] = replies[`${options.method} ${path}`] ?? [404, JSON.stringify({error: {message: `there is no ${path}`}})];
+  const [status, body] = replies[`${options.method} ${path.split("?")[0]}`] ?? [404, JSON.stringify({error: {message: `there is no ${path}`}})];
   window.asked.push({path, method: options.method, body: options.body && JSON.parse(options.body)});
   return new Response(body, {status});
 };
@@ -221,6 +221,23 @@ class Page(unittest.TestCase):
         b.open(f"http://127.0.0.1:{self.server.port}/")
         b.wait_text("#conversations", "Brought")
         self.assertNotIn("Kept", b.text("#conversations"))
+
+    def test_tabs_keep_each_others_conversations(self):
+        b = self.ready()
+        first = b.call("GET", "/window")
+        second = b.call("POST", "/window/new", {"type": "tab"})["handle"]
+        b.call("POST", "/window", {"handle": second})
+        b.open(f"http://127.0.0.1:{self.server.port}/")
+        b.wait("document.querySelector('#model option')")
+        self.ask("In the second")
+        b.call("POST", "/window", {"handle": first})
+        b.wait_text("#conversations", "In the second")
+        self.ask("In the first")
+        b.call("POST", "/window", {"handle": second})
+        b.wait_text("#conversations", "In the first")
+        self.assertIn("In the second", b.text("#conversations"))
+        b.call("DELETE", "/window")
+        b.call("POST", "/window", {"handle": first})
 
     def test_markup_stays_text(self):
         bad = f"{HOSTILE} [click](javascript:window.hacked=1) [data](data:text/html,x) **<i>x</i>** `<u>`\n\n```<img>\n{HOSTILE}\n```\n| {HOSTILE} |\n|---|\n"
@@ -390,6 +407,7 @@ class Page(unittest.TestCase):
             if tab:
                 b.click(tab)
             self.assertLessEqual(b.script("return document.documentElement.scrollWidth"), 360, tab)
+        self.assertTrue(b.script("const list = document.getElementById('messages'); return list.scrollWidth <= list.clientWidth"))
         b.click("#tab-settings")
         b.click("#toggle-sidebar")
         b.wait("document.querySelector('#sidebar').getBoundingClientRect().left === 0")

@@ -64,6 +64,9 @@ async function send(entry, signal) {
   return response;
 }
 
+/** The path, asked about the model that is chosen. */
+export const of_model = (path) => (settings.model ? `${path}?model=${encodeURIComponent(settings.model)}` : path);
+
 /** The reply's JSON. Throws ApiError, or AbortError. */
 export async function request(method, path, json, signal) {
   const entry = new_entry(method, path, json && JSON.stringify(json));

@@ -1,12 +1,14 @@
 // Puts the page together: conversations, model, panels, keys.
 
-import { request } from "./api.js";
-import { ask, begin_chat, current_conversation, open_conversation, sends, show, stop } from "./chat.js";
+import { of_model, request } from "./api.js";
+import { ask, begin_chat, current_conversation, open_conversation, sends, stop } from "./chat.js";
 import { button, by_id, download, el } from "./dom.js";
 import { begin_inspector, show_inspector } from "./inspector.js";
 import { begin_placement, show_placement } from "./placement.js";
 import { show_settings } from "./settings.js";
-import { conversations, delete_conversation, import_conversations, new_conversation, save_settings, settings } from "./store.js";
+import {
+  adopt_conversations, conversations, delete_conversation, import_conversations, is_conversations_key, new_conversation, save_settings, settings,
+} from "./store.js";
 
 const kPanels = ["placement", "inspector", "settings"];
 
@@ -19,7 +21,7 @@ function say(text) {
 function open(conversation) {
   open_conversation(conversation);
   list_conversations();
-  by_id("prompt").focus();
+  if (matchMedia("(hover: hover)").matches) by_id("prompt").focus();  // a phone's keyboard comes when one asks for it
 }
 
 function open_new() {
@@ -87,7 +89,7 @@ async function connect() {
       select.replaceChildren(...models.map((model) => el("option", { value: model.id }, model.id)));
       if (!models.some((model) => model.id === settings.model)) settings.model = models[0]?.id ?? "";
       select.value = settings.model;
-      show_settings(await request("GET", "/props"), connect);
+      show_settings(await request("GET", of_model("/props")), connect);
       say("");
       return;
     } catch (error) {
@@ -145,7 +147,12 @@ by_id("toggle-sidebar").addEventListener("click", (event) => {
 by_id("model").addEventListener("change", (event) => {
   settings.model = event.target.value;
   save_settings();
+  connect();
+});
+window.addEventListener("storage", (event) => {
+  if (!is_conversations_key(event.key)) return;
+  adopt_conversations(current_conversation());
+  list_conversations();
 });
 open_new();
-show();
 connect();

@@ -53,6 +53,7 @@ function tool_panel(message, waits) {
     el("pre", {}, pretty_arguments(call.function.arguments)),
     waits ? el("label", {}, `Result of ${call.function.name}`, answers[i]) : null));
   const go_on = () => {
+    if (running) return;
     message.tool_calls.forEach((call, i) => conversation.messages.push({ role: "tool", tool_call_id: call.id, name: call.function.name, content: answers[i].value }));
     answer();
   };
@@ -63,6 +64,7 @@ function edit(index, article) {
   const message = conversation.messages[index];
   const area = el("textarea", { rows: String(Math.min(12, message.content.split("\n").length + 1)), value: message.content, ariaLabel: "Message" });
   const resend = () => {
+    if (running) return;
     conversation.messages.length = index;
     ask(area.value);
   };
@@ -77,6 +79,7 @@ function edit(index, article) {
 function actions(index) {
   const message = conversation.messages[index];
   const regenerate = () => {
+    if (running) return;
     conversation.messages.length = index;
     answer();
   };

@@ -34,15 +34,16 @@ function row_of(entry) {
     const head = el("summary");
     const body = el("div");
     row = el("details", { class: "entry", ontoggle: () => row.update() }, head, body);
-    let shown = "";
+    let is_whole = false;  // what is open shows a whole reply, and is left alone while one reads
     row.update = () => {
       const state = entry.status === 0 ? (entry.error ? "failed" : "…") : String(entry.status);
       const is_bad = entry.status >= 400 || (entry.error && entry.error !== "stopped");
       head.replaceChildren(el("span", { class: is_bad ? "wrong" : "code" }, state), ` ${entry.method} ${entry.path}`,
         entry.n > 1 ? ` × ${entry.n}` : "", el("span", { class: "right" }, entry.ms ? format_ms(entry.ms) : ""));
-      const version = `${entry.status} ${entry.ms} ${entry.first_ms}`;
-      if (row.open && version !== shown) {
-        shown = version;
+      if (!row.open) {
+        is_whole = false;
+      } else if (!is_whole) {
+        is_whole = entry.ms > 0;
         body.replaceChildren(...details(entry).filter(Boolean));
       }
     };

@@ -1,6 +1,6 @@
 // The live picture: where every tile lives, what is free, the requests that pass through, and buttons to switch.
 
-import { request } from "./api.js";
+import { of_model, request } from "./api.js";
 import { button, by_id, el, format_bytes, format_ms, poll } from "./dom.js";
 
 const kModes = ["none", "layer", "tensor"];
@@ -141,7 +141,7 @@ async function switch_to(mode) {
   try {
     const asked = mode === "auto" ? { policy: "auto" } : { split_mode: mode, ...(shares.length ? { tensor_split: shares } : {}) };
     if (mode !== "auto" && shown?.policy?.mode === "auto") asked.policy = "off";
-    const placement = await request("POST", "/placement", asked);
+    const placement = await request("POST", of_model("/placement"), asked);
     if (placement.tiles) draw(placement);
     else await refresh_placement();
   } catch (error) {
@@ -154,7 +154,7 @@ async function switch_to(mode) {
 
 async function refresh_placement() {
   try {
-    const placement = await request("GET", "/placement");
+    const placement = await request("GET", of_model("/placement"));
     if (is_switching) return;
     // The reason why a switch was refused stays until the next one.
     const refusal = parts.last_error && shown?.version === placement.version ? parts.last.textContent : "";
@@ -176,7 +176,7 @@ function slot_row(slot) {
 
 async function refresh_slots() {
   try {
-    const slots = await request("GET", "/slots");
+    const slots = await request("GET", of_model("/slots"));
     const idle = slots.filter((slot) => !slot.is_processing);
     const n_held = idle.reduce((sum, slot) => sum + slot.n_held, 0);
     parts.slots.replaceChildren(el("table", {}, el("tbody", {}, slots.filter((slot) => slot.is_processing).map(slot_row))),

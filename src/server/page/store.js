@@ -14,12 +14,14 @@ function load(key, otherwise) {
 /** {key, model, system, tools, extra: texts; sampling: {name: number or text}}. */
 export const settings = { key: "", model: "", system: "", tools: "", extra: "", sampling: {}, ...load(kSettings, {}) };
 
+const load_conversations = () => [load(kChats, [])].flat().filter(is_conversation);
+
 export function save_settings() {
   localStorage.setItem(kSettings, JSON.stringify(settings));
 }
 
 /** Newest first: {id, title, messages: [{role, content, reasoning_content?, tool_calls?, tool_call_id?, note?, error?}]}. */
-export let conversations = load(kChats, []).filter(is_conversation);
+export let conversations = load_conversations();
 
 function is_conversation(c) {
   const is_text = (t) => t === undefined || typeof t === "string";
@@ -38,6 +40,17 @@ export function save_conversations() {
     return "This browser's storage is full: export and delete conversations, or new messages are lost with the page.";
   }
 }
+
+/** Another tab saved: its conversations are taken over, but for the one that is open here. */
+export function adopt_conversations(open) {
+  const stored = load_conversations();
+  const place = stored.findIndex((c) => c.id === open.id);
+  if (place >= 0) stored[place] = open;
+  else stored.unshift(open);
+  conversations = stored;
+}
+
+export const is_conversations_key = (key) => key === kChats;
 
 // crypto.randomUUID() exists with TLS or on localhost only.
 const new_id = () => `${Date.now().toString(36)}${Math.random().toString(36).slice(2)}`;
