@@ -186,17 +186,20 @@ async function answer() {
   show();
   on_change();
   let is_due = false;
+  let pause_ms = 0;  // long answers take long to draw: most of the time is the browser's for other things
   const draw = () => {
     if (is_due) return;
     is_due = true;
-    requestAnimationFrame(() => {
+    setTimeout(() => requestAnimationFrame(() => {
       is_due = false;
       const list = by_id("messages");
       if (conversation !== asked || running === null) return;
+      const began = performance.now();
       const follows = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
       fill_answer(list.lastElementChild, message, asked.messages.length - 1, true);
       if (follows) list.scrollTop = list.scrollHeight;
-    });
+      pause_ms = 4 * (performance.now() - began);
+    }), pause_ms);
   };
   try {
     await stream("/v1/chat/completions", body, running.abort.signal, (event) => { take(message, event); draw(); });
