@@ -20,7 +20,8 @@ function new_entry(method, path, body) {
   // What is polled is one entry with a count.
   const before = method === "GET" ? entries.find((e) => e.method === method && e.path === path && !e.error) : undefined;
   const entry = before ?? { method, path, body, n: 0 };
-  Object.assign(entry, { status: 0, reply: "", began: new Date(), started: performance.now(), first_ms: 0, ms: 0, error: "", n: entry.n + 1 });
+  const times = { began: new Date(), started: performance.now(), first_ms: 0, ms: 0 };
+  Object.assign(entry, { status: 0, reply: "", error: "", n: entry.n + 1, ...times });
   if (before) return entry;
   entries.unshift(entry);
   entries.length = Math.min(entries.length, kEntriesMax);

@@ -7,7 +7,8 @@ import { begin_inspector, show_inspector } from "./inspector.js";
 import { begin_placement, show_placement } from "./placement.js";
 import { show_settings } from "./settings.js";
 import {
-  adopt_conversations, conversations, delete_conversation, import_conversations, is_conversations_key, new_conversation, save_settings, settings,
+  adopt_conversations, conversations, delete_conversation, import_conversations, is_conversations_key, new_conversation,
+  save_settings, settings,
 } from "./store.js";
 
 const kPanels = ["placement", "inspector", "settings"];
@@ -41,8 +42,12 @@ function remove(conversation) {
 function list_conversations() {
   by_id("conversations").replaceChildren(...conversations.map((conversation) => {
     const is_current = conversation === current_conversation();
+    const choose = () => {
+      open(conversation);
+      close_sidebar();
+    };
     return el("li", { class: is_current ? "current" : "" },
-      button(conversation.title, () => { open(conversation); close_sidebar(); }, { class: "title", ...(is_current ? { ariaCurrent: "true" } : {}) }),
+      button(conversation.title, choose, { class: "title", ariaCurrent: is_current ? "true" : null }),
       button("×", () => remove(conversation), { class: "icon", ariaLabel: `Delete ${conversation.title}`, title: "Delete" }));
   }));
 }
@@ -137,7 +142,9 @@ begin_placement();
 begin_chat(list_conversations);
 for (const name of kPanels) by_id(`tab-${name}`).addEventListener("click", () => toggle_panel(name));
 by_id("new-chat").addEventListener("click", open_new);
-by_id("export-all").addEventListener("click", () => download("tessera-conversations.json", conversations.filter((c) => c.messages.length > 0)));
+by_id("export-all").addEventListener("click", () => {
+  download("tessera-conversations.json", conversations.filter((c) => c.messages.length > 0));
+});
 by_id("import").addEventListener("click", () => by_id("import-file").click());
 by_id("import-file").addEventListener("change", import_file);
 by_id("toggle-sidebar").addEventListener("click", (event) => {

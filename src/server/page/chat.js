@@ -19,13 +19,15 @@ function timing_note(timings, usage) {
   const cached = timings.cache_n ?? usage?.prompt_tokens_details?.cached_tokens ?? 0;
   const n_prompt = usage?.prompt_tokens ?? cached + timings.prompt_n;
   const speed = timings.predicted_per_second ? `, ${timings.predicted_per_second.toFixed(1)} tokens/s` : "";
-  return `${timings.predicted_n} tokens${speed} · prompt ${n_prompt} tokens, ${cached} of them cached, read in ${format_ms(timings.prompt_ms)}`;
+  const read = `prompt ${n_prompt} tokens, ${cached} of them cached, read in ${format_ms(timings.prompt_ms)}`;
+  return `${timings.predicted_n} tokens${speed} · ${read}`;
 }
 
 const reasoning_open = new WeakMap();  // message → whether its reader wants to see the reasoning
 
 function reasoning_panel(message) {
-  const panel = el("details", { class: "reasoning" }, el("summary", { onclick: () => reasoning_open.set(message, !panel.open) }, "Reasoning"), el("div"));
+  const head = el("summary", { onclick: () => reasoning_open.set(message, !panel.open) }, "Reasoning");
+  const panel = el("details", { class: "reasoning" }, head, el("div"));
   return panel;
 }
 
@@ -54,15 +56,19 @@ function tool_panel(message, waits) {
     waits ? el("label", {}, `Result of ${call.function.name}`, answers[i]) : null));
   const go_on = () => {
     if (running) return;
-    message.tool_calls.forEach((call, i) => conversation.messages.push({ role: "tool", tool_call_id: call.id, name: call.function.name, content: answers[i].value }));
+    message.tool_calls.forEach((call, i) => {
+      conversation.messages.push({ role: "tool", tool_call_id: call.id, name: call.function.name, content: answers[i].value });
+    });
     answer();
   };
-  return el("div", { class: "tools" }, calls, waits ? button(calls.length > 1 ? "Send results" : "Send result", go_on, { class: "primary" }) : null);
+  const send = button(calls.length > 1 ? "Send results" : "Send result", go_on, { class: "primary" });
+  return el("div", { class: "tools" }, calls, waits ? send : null);
 }
 
 function edit(index, article) {
   const message = conversation.messages[index];
-  const area = el("textarea", { rows: String(Math.min(12, message.content.split("\n").length + 1)), value: message.content, ariaLabel: "Message" });
+  const n_rows = Math.min(12, message.content.split("\n").length + 1);
+  const area = el("textarea", { rows: n_rows, value: message.content, ariaLabel: "Message" });
   const resend = () => {
     if (running) return;
     conversation.messages.length = index;
@@ -72,7 +78,8 @@ function edit(index, article) {
     if (event.key === "Escape") { event.stopPropagation(); show(); }
     if (sends(event)) { event.preventDefault(); resend(); }
   });
-  article.replaceChildren(area, el("div", { class: "actions shown" }, button("Send again", resend, { class: "primary" }), button("Cancel", show)));
+  const buttons = [button("Send again", resend, { class: "primary" }), button("Cancel", show)];
+  article.replaceChildren(area, el("div", { class: "actions shown" }, buttons));
   area.focus();
 }
 
@@ -109,9 +116,14 @@ function fill_answer(article, message, index, is_running) {
 
 function article_of(message, index, is_running) {
   const article = el("article", { class: message.role });
-  if (message.role === "assistant") fill_answer(article, message, index, is_running);
-  else if (message.role === "user") article.append(el("div", { class: "text plain" }, message.content), actions(index));
-  else article.append(el("details", {}, el("summary", {}, `Result of ${message.name ?? "the tool"}`), el("pre", {}, message.content)));
+  if (message.role === "assistant") {
+    fill_answer(article, message, index, is_running);
+  } else if (message.role === "user") {
+    article.append(el("div", { class: "text plain" }, message.content), actions(index));
+  } else {
+    const head = el("summary", {}, `Result of ${message.name ?? "the tool"}`);
+    article.append(el("details", {}, head, el("pre", {}, message.content)));
+  }
   return article;
 }
 
@@ -125,9 +137,11 @@ export function show() {
   const list = by_id("messages");
   const is_running = running?.conversation === conversation;
   list.ariaBusy = String(is_running);  // screen readers wait for the whole answer
-  list.replaceChildren(...conversation.messages.map((message, i) => article_of(message, i, is_running && i === conversation.messages.length - 1)));
-  if (conversation.messages.length === 0) {
-    list.append(el("div", { class: "empty" }, el("h1", {}, "What shall we talk about?"), el("p", { class: "quiet" }, "Enter sends, Shift+Enter begins a new line, Esc stops an answer. Conversations stay in this browser.")));
+  const last = conversation.messages.length - 1;
+  list.replaceChildren(...conversation.messages.map((message, i) => article_of(message, i, is_running && i === last)));
+  if (last < 0) {
+    const help = "Enter sends, Shift+Enter begins a new line, Esc stops an answer. Conversations stay in this browser.";
+    list.append(el("div", { class: "empty" }, el("h1", {}, "What shall we talk about?"), el("p", { class: "quiet" }, help)));
   }
   show_buttons();
   list.scrollTop = list.scrollHeight;
@@ -146,13 +160,20 @@ function wire_message(message) {
 function request_body() {
   const system = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
   const messages = conversation.messages.filter((m) => m.role !== "assistant" || m.content || m.tool_calls?.length);
-  return { ...(settings.model ? { model: settings.model } : {}), messages: [...system, ...messages.map(wire_message)], stream: true,
-    stream_options: { include_usage: true }, return_progress: true, ...request_settings() };
+  return {
+    model: settings.model || undefined,
+    messages: [...system, ...messages.map(wire_message)],
+    stream: true,
+    stream_options: { include_usage: true },
+    return_progress: true,
+    ...request_settings(),
+  };
 }
 
 function add_call(message, delta) {
   message.tool_calls ??= [];
-  const call = (message.tool_calls[delta.index ?? message.tool_calls.length] ??= { id: delta.id, type: "function", function: { name: "", arguments: "" } });
+  const empty = { id: delta.id, type: "function", function: { name: "", arguments: "" } };
+  const call = (message.tool_calls[delta.index ?? message.tool_calls.length] ??= empty);
   call.function.name += delta.function?.name ?? "";
   call.function.arguments += delta.function?.arguments ?? "";
 }
@@ -162,7 +183,8 @@ const kEnds = { length: "stopped at the limit of tokens", content_filter: "held 
 function take(message, event) {
   if (event.prompt_progress) {
     const { processed, total } = event.prompt_progress;
-    message.note = `Reading the prompt: ${processed} of ${total} tokens (${Math.round((100 * processed) / Math.max(total, 1))} %)`;
+    const percent = Math.round((100 * processed) / Math.max(total, 1));
+    message.note = `Reading the prompt: ${processed} of ${total} tokens (${percent} %)`;
   }
   const choice = event.choices?.[0];
   const delta = choice?.delta ?? {};
@@ -204,8 +226,12 @@ async function answer() {
   try {
     await stream("/v1/chat/completions", body, running.abort.signal, (event) => { take(message, event); draw(); });
   } catch (error) {
-    message.note = error.name === "AbortError" ? "Stopped" : "";
-    if (error.name !== "AbortError") message.error = error instanceof ApiError ? error.message : `This page failed: ${error.message}`;
+    if (error.name === "AbortError") {
+      message.note = "Stopped";
+    } else {
+      message.note = "";
+      message.error = error instanceof ApiError ? error.message : `This page failed: ${error.message}`;
+    }
   }
   delete message.end;
   running = null;

@@ -1,6 +1,7 @@
 // Making elements. Text goes in as text nodes only: nothing on this page is ever parsed as HTML.
 
-/** el("p", {class: "x", onclick: fn}, "text", otherElement): what an element has as a property is set as one, the rest as attributes. */
+/** el("p", {class: "x", onclick: fn}, "text", otherElement): what an element has as a property is set as one, the rest as
+ *  attributes. */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -37,7 +38,8 @@ export function copy_button(text) {
 
 /** Gives the browser a file to save. */
 export function download(name, json) {
-  const link = el("a", { download: name, href: URL.createObjectURL(new Blob([JSON.stringify(json, null, 1)], { type: "application/json" })) });
+  const blob = new Blob([JSON.stringify(json, null, 1)], { type: "application/json" });
+  const link = el("a", { download: name, href: URL.createObjectURL(blob) });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }

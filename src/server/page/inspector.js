@@ -17,9 +17,10 @@ function part(title, text, copied = text) {
 }
 
 function details(entry) {
-  const seconds = (ms) => (ms ? format_ms(ms) : "not yet");
+  const time = (ms) => (ms ? format_ms(ms) : "not yet");
+  const times = [entry.began.toLocaleTimeString(), `first byte ${time(entry.first_ms)}`, `whole ${time(entry.ms)}`];
   return [
-    el("p", { class: "quiet" }, `${entry.began.toLocaleTimeString()} · first byte ${seconds(entry.first_ms)} · whole ${seconds(entry.ms)}${entry.error ? ` · ${entry.error}` : ""}`),
+    el("p", { class: "quiet" }, [...times, entry.error].filter(Boolean).join(" · ")),
     part("curl", curl_line(entry)),
     entry.body === undefined ? null : part("Request", pretty(entry.body), entry.body),
     part("Reply", pretty(entry.reply), entry.reply),
@@ -61,7 +62,8 @@ function show() {
   }
   const list = panel.querySelector(".entries");
   const wanted = entries.map(row_of);
-  if (wanted.length !== list.children.length || wanted.some((row, i) => list.children[i] !== row)) list.replaceChildren(...wanted);
+  const is_same = wanted.length === list.children.length && wanted.every((row, i) => list.children[i] === row);
+  if (!is_same) list.replaceChildren(...wanted);
 }
 
 export function begin_inspector() {

@@ -3,7 +3,14 @@
 
 import { copy_button, el } from "./dom.js";
 
-const kInline = /(`+)([\s\S]+?)\1(?!`)|\*\*(?=\S)([\s\S]+?)\*\*(?!\*)|\*(?=[^\s*])([^*]+?)\*|~~(?=\S)([^~]+?)~~|\[([^\]]+)\]\(\s*([^)\s]+)\s*\)|(https?:\/\/[^\s<>()"']+[^\s<>()"'.,;:!?])/;
+const kInline = new RegExp([
+  /(`+)([\s\S]+?)\1(?!`)/,                                    // `code`
+  /\*\*(?=\S)([\s\S]+?)\*\*(?!\*)/,                           // **bold**
+  /\*(?=[^\s*])([^*]+?)\*/,                                   // *italic*
+  /~~(?=\S)([^~]+?)~~/,                                       // ~~struck~~
+  /\[([^\]]+)\]\(\s*([^)\s]+)\s*\)/,                          // [label](address)
+  /(https?:\/\/[^\s<>()"']+[^\s<>()"'.,;:!?])/,               // an address alone
+].map((part) => part.source).join("|"));
 
 function link(text, address) {
   let url;
@@ -45,14 +52,17 @@ const kHeading = /^(#{1,6})\s+(.*)$/;
 const kRule = /^\s*([-*_])(\s*\1){2,}\s*$/;
 
 function code_block(language, text) {
-  return el("figure", { class: "code" }, el("figcaption", {}, language || "text", copy_button(() => text)), el("pre", {}, el("code", {}, text)));
+  const caption = el("figcaption", {}, language || "text", copy_button(() => text));
+  return el("figure", { class: "code" }, caption, el("pre", {}, el("code", {}, text)));
 }
 
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
 
 function table(lines) {
   const row = (line, tag) => el("tr", {}, cells(line).map((cell) => el(tag, {}, inline(cell))));
-  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, row(lines[0], "th")), el("tbody", {}, lines.slice(2).map((line) => row(line, "td")))));
+  const head = el("thead", {}, row(lines[0], "th"));
+  const body = el("tbody", {}, lines.slice(2).map((line) => row(line, "td")));
+  return el("div", { class: "scroll" }, el("table", {}, head, body));
 }
 
 // An item's own lines are those indented deeper than its mark.
@@ -87,7 +97,7 @@ function blocks(lines, depth = 0) {
     while (end < lines.length && wanted(lines[end], end)) ++end;
     return end;
   };
-  const begins_block = (line) => kFence.test(line) || kHeading.test(line) || kItem.test(line) || line.startsWith(">") || kRule.test(line);
+  const begins_block = (line) => line.startsWith(">") || [kFence, kHeading, kItem, kRule].some((form) => form.test(line));
   for (let i = 0; i < lines.length;) {
     const line = lines[i];
     const fence = kFence.exec(line);
@@ -107,7 +117,8 @@ function blocks(lines, depth = 0) {
       end = take(i, (l) => l.startsWith(">"));
       result.push(el("blockquote", {}, blocks(lines.slice(i, end).map((l) => l.replace(/^> ?/, "")), depth + 1)));
     } else if (kItem.test(line) && depth < 6) {
-      end = take(i, (l, at) => continues_list(line, l) || /^\s+\S/.test(l) || (!l.trim() && (continues_list(line, lines[at + 1] ?? "") || /^\s+\S/.test(lines[at + 1] ?? ""))));
+      const belongs = (l = "") => continues_list(line, l) || /^\s+\S/.test(l);
+      end = take(i, (l, at) => belongs(l) || (!l.trim() && belongs(lines[at + 1])));
       result.push(list(lines.slice(i, end), depth));
     } else if (line.includes("|") && kTableRule.test(lines[i + 1] ?? "")) {
       end = take(i, (l) => l.includes("|"));

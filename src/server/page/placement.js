@@ -62,24 +62,32 @@ function cells_of(tiles, merges) {
 
 
 function memory_text(device) {
-  const used = `${format_bytes(device.used_bytes)} used`;
-  return device.is_file ? `${format_bytes(device.used_bytes)}, read when needed`
-    : device.capacity_bytes ? `${used}, ${format_bytes(Math.max(device.capacity_bytes - device.used_bytes, 0))} free` : `${used}, no limit set`;
+  const used = format_bytes(device.used_bytes);
+  if (device.is_file) return `${used}, read when needed`;
+  if (!device.capacity_bytes) return `${used} used, no limit set`;
+  return `${used} used, ${format_bytes(Math.max(device.capacity_bytes - device.used_bytes, 0))} free`;
 }
 
 // What of a column changes without a switch.
 function use(device, largest) {
-  return el("div", { class: "use" }, device.is_file ? null : bar(device, largest), el("p", { class: "quiet" }, memory_text(device)));
+  const text = el("p", { class: "quiet" }, memory_text(device));
+  return el("div", { class: "use" }, device.is_file ? null : bar(device, largest), text);
+}
+
+function cell_element(cell, layer) {
+  const what = `${cell.n > 1 ? `${cell.n} tiles of ` : ""}${cell.name}`;
+  const where = layer < 0 ? cell.kind : `${cell.kind}, layer ${layer}`;
+  const title = `${what} (${where}): ${format_bytes(cell.bytes)}`;
+  return el("i", { class: `${kind_class(cell.kind)}${cell.moved ? " moved" : ""}`, title });
 }
 
 function column(device, tiles, merges, largest) {
+  const n_tiles = el("span", { class: "quiet" }, ` ${tiles.length} ${tiles.length === 1 ? "tile" : "tiles"}`);
+  const layers = cells_of(tiles, merges).map(([layer, cells]) => el("div", { class: "layer" },
+    el("span", { class: "number" }, layer < 0 ? "–" : String(layer)),
+    el("span", { class: "cells" }, [...cells.values()].map((cell) => cell_element(cell, layer)))));
   return el("div", { class: device.is_file ? "device file" : "device" },
-    el("h3", {}, device.name, el("span", { class: "quiet" }, ` ${tiles.length} ${tiles.length === 1 ? "tile" : "tiles"}`)),
-    use(device, largest),
-    el("div", { class: "layers" }, cells_of(tiles, merges).map(([layer, cells]) => el("div", { class: "layer" },
-      el("span", { class: "number" }, layer < 0 ? "–" : String(layer)),
-      el("span", { class: "cells" }, [...cells.values()].map((cell) => el("i", { class: `${kind_class(cell.kind)}${cell.moved ? " moved" : ""}`,
-        title: `${cell.n > 1 ? `${cell.n} tiles of ` : ""}${cell.name} (${cell.kind}${layer < 0 ? "" : `, layer ${layer}`}): ${format_bytes(cell.bytes)}` })))))));
+    el("h3", {}, device.name, n_tiles), use(device, largest), el("div", { class: "layers" }, layers));
 }
 
 function last_switch(switches) {
@@ -87,24 +95,34 @@ function last_switch(switches) {
   const failed = switches?.failed ? `, ${switches.failed} failed` : "";
   if (!last) return "No switch yet.";
   const count = `${switches.count} ${switches.count === 1 ? "switch" : "switches"}${failed}. Last: ${last.from} → ${last.to}`;
-  return last.error ? `${count} failed: ${last.error}`
-    : `${count} in ${format_ms(last.ms)}; it waited ${format_ms(last.waited_ms)} for its turn and moved ${format_bytes(last.moved_bytes)}.`;
+  if (last.error) return `${count} failed: ${last.error}`;
+  const waited = `it waited ${format_ms(last.waited_ms)} for its turn`;
+  return `${count} in ${format_ms(last.ms)}; ${waited} and moved ${format_bytes(last.moved_bytes)}.`;
 }
 
 // The devices, and what holds tiles beside them: the file.
 function columns_of(placement) {
   const known = new Set(placement.devices.map((device) => device.name));
   const others = new Map();
-  for (const tile of placement.tiles.filter((t) => !known.has(home_of(t)))) others.set(home_of(tile), (others.get(home_of(tile)) ?? 0) + tile.bytes);
+  for (const tile of placement.tiles) {
+    const home = home_of(tile);
+    if (!known.has(home)) others.set(home, (others.get(home) ?? 0) + tile.bytes);
+  }
   return [...placement.devices, ...[...others].map(([name, bytes]) => ({ name, used_bytes: bytes, is_file: true }))];
+}
+
+function summary(placement) {
+  const shares = placement.tensor_split?.length ? `, shares ${placement.tensor_split.join(" : ")}` : "";
+  const why = placement.policy?.why ? ` · ${placement.policy.why}` : "";
+  return `${placement.model}: ${placement.split_mode}${shares}, version ${placement.version}${why}`;
 }
 
 function draw(placement) {
   parts.error.hidden = true;
   parts.body.hidden = parts.map.hidden = false;
-  parts.summary.textContent = `${placement.model}: ${placement.split_mode}${placement.tensor_split?.length ? `, shares ${placement.tensor_split.join(" : ")}` : ""}, version ${placement.version}${placement.policy?.why ? ` · ${placement.policy.why}` : ""}`;
-  for (const mode of kModes) parts.modes[mode].setAttribute("aria-pressed", String(placement.split_mode === mode && placement.policy?.mode !== "auto"));
-  parts.modes.auto.setAttribute("aria-pressed", String(placement.policy?.mode === "auto"));
+  parts.summary.textContent = summary(placement);
+  const pressed = placement.policy?.mode === "auto" ? "auto" : placement.split_mode;
+  for (const [mode, element] of Object.entries(parts.modes)) element.ariaPressed = String(mode === pressed);
   parts.shares.placeholder = placement.devices.map(() => "1").join(",");
   parts.last.textContent = last_switch(placement.switches);
   const is_new = !shown || shown.version !== placement.version || shown.tiles.length !== placement.tiles.length;
@@ -114,7 +132,8 @@ function draw(placement) {
     const merges = placement.tiles.length > kCellsMax;
     for (const tile of placement.tiles) kind_class(kind_of(tile));
     parts.legend.replaceChildren(...[...kind_classes].map(([kind, name]) => el("span", {}, el("i", { class: name }), kind)));
-    parts.devices.replaceChildren(...columns.map((device) => column(device, placement.tiles.filter((tile) => home_of(tile) === device.name), merges, largest)));
+    const tiles_of = (device) => placement.tiles.filter((tile) => home_of(tile) === device.name);
+    parts.devices.replaceChildren(...columns.map((device) => column(device, tiles_of(device), merges, largest)));
     homes = new Map(placement.tiles.map((tile) => [tile_id(tile), tile.device]));
   } else {
     columns.forEach((device, i) => parts.devices.children[i].querySelector(".use").replaceWith(use(device, largest)));
@@ -170,8 +189,9 @@ function slot_row(slot) {
   const decoded = slot.next_token?.n_decoded ?? 0;
   const fill = el("span", { class: "use-0" });
   fill.style.width = `${Math.min(100, (100 * slot.n_held) / Math.max(slot.n_ctx, 1))}%`;
-  return el("tr", {}, el("td", {}, `Slot ${slot.id}`), el("td", {}, decoded > 0 ? `answers, ${decoded} tokens` : `reads ${slot.n_prompt_tokens} tokens`),
-    el("td", {}, el("div", { class: "bar", title: `${slot.n_held} of ${slot.n_ctx} tokens` }, fill)), el("td", {}, String(slot.n_held)));
+  const state = decoded > 0 ? `answers, ${decoded} tokens` : `reads ${slot.n_prompt_tokens} tokens`;
+  const context = el("div", { class: "bar", title: `${slot.n_held} of ${slot.n_ctx} tokens` }, fill);
+  return el("tr", {}, [`Slot ${slot.id}`, state, context, String(slot.n_held)].map((cell) => el("td", {}, cell)));
 }
 
 async function refresh_slots() {
@@ -179,8 +199,10 @@ async function refresh_slots() {
     const slots = await request("GET", of_model("/slots"));
     const idle = slots.filter((slot) => !slot.is_processing);
     const n_held = idle.reduce((sum, slot) => sum + slot.n_held, 0);
-    parts.slots.replaceChildren(el("table", {}, el("tbody", {}, slots.filter((slot) => slot.is_processing).map(slot_row))),
-      el("p", { class: "quiet" }, `${idle.length} of ${slots.length} slots are idle${n_held ? ` and keep ${n_held} tokens` : ""}.`));
+    const busy = slots.filter((slot) => slot.is_processing);
+    const kept = n_held ? ` and keep ${n_held} tokens` : "";
+    parts.slots.replaceChildren(el("table", {}, el("tbody", {}, busy.map(slot_row))),
+      el("p", { class: "quiet" }, `${idle.length} of ${slots.length} slots are idle${kept}.`));
   } catch (error) {
     parts.slots.replaceChildren(el("p", { class: "quiet" }, `The requests cannot be shown: ${error.message}.`));
   }
@@ -192,22 +214,28 @@ export function begin_placement() {
   modes.auto.title = "The server chooses by what it measured";
   parts = {
     modes,
-    summary: el("p", {}), last: el("p", { class: "quiet", role: "status" }), legend: el("div", { class: "legend" }),
-    shares: el("input", { id: "shares", type: "text", inputMode: "decimal", size: 8 }),
-    devices: el("div", { class: "devices" }), slots: el("div", { class: "slots" }), error: el("p", { class: "notice", role: "alert", hidden: true }),
-    body: el("div", { hidden: true }), map: el("div", { hidden: true }),
+    shares: el("input", { id: "shares", type: "text", inputMode: "decimal" }),
+    summary: el("p"),
+    last: el("p", { class: "quiet", role: "status" }),
+    slots: el("div", { class: "slots" }),
+    devices: el("div", { class: "devices" }),
+    legend: el("div", { class: "legend" }),
+    error: el("p", { class: "notice", role: "alert", hidden: true }),
+    body: el("div", { hidden: true }),
+    map: el("div", { hidden: true }),
   };
-  parts.body.append(parts.summary,
-    el("div", { class: "row" }, el("div", { class: "segmented", role: "group", ariaLabel: "Switch to" }, Object.values(modes)),
-      el("label", { for: "shares" }, "Shares"), parts.shares),
-    parts.last);
-  parts.map.append(el("div", { class: "legend" }, kUses.map(([name], i) => el("span", {}, el("i", { class: `use-${i}` }), name))),
-    parts.devices, parts.legend);
-  by_id("panel-placement").append(el("h2", {}, "Placement"), parts.error, parts.body, el("h3", {}, "Requests that pass through"), parts.slots, parts.map);
+  const choice = el("div", { class: "segmented", role: "group", ariaLabel: "Switch to" }, Object.values(modes));
+  const uses = kUses.map(([name], i) => el("span", {}, el("i", { class: `use-${i}` }), name));
+  const row = el("div", { class: "row" }, choice, el("label", { for: "shares" }, "Shares"), parts.shares);
+  parts.body.append(parts.summary, row, parts.last);
+  parts.map.append(el("div", { class: "legend" }, uses), parts.devices, parts.legend);
+  by_id("panel-placement").append(el("h2", {}, "Placement"), parts.error, parts.body,
+    el("h3", {}, "Requests that pass through"), parts.slots, parts.map);
 }
 
-/** Keeps the panel current while it is open. */
 let polls = false;
+
+/** Keeps the panel current while it is open. */
 export function show_placement() {
   if (polls) return;
   polls = true;

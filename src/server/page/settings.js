@@ -41,15 +41,16 @@ function default_text(name, value) {
 }
 
 function sampling_field(name, value) {
-  return field(name, el("input", { type: "text", inputMode: "decimal", placeholder: default_text(name, value), value: String(settings.sampling[name] ?? ""),
-    oninput: (event) => {
-      const text = event.target.value.trim();
-      const number = Number(text);
-      event.target.setCustomValidity(text && Number.isNaN(number) ? "This must be a number" : "");
-      if (!text || Number.isNaN(number)) delete settings.sampling[name];
-      else settings.sampling[name] = number;
-      save_settings();
-    } }));
+  const oninput = ({ target }) => {
+    const text = target.value.trim();
+    const number = Number(text);
+    target.setCustomValidity(text && Number.isNaN(number) ? "This must be a number" : "");
+    if (!text || Number.isNaN(number)) delete settings.sampling[name];
+    else settings.sampling[name] = number;
+    save_settings();
+  };
+  const texts = { placeholder: default_text(name, value), value: String(settings.sampling[name] ?? "") };
+  return field(name, el("input", { type: "text", inputMode: "decimal", ...texts, oninput }));
 }
 
 /** What the settings add to a request's body. */
@@ -63,7 +64,11 @@ export function request_settings() {
   };
   const tools = parse(settings.tools);
   const extra = parse(settings.extra);
-  return { ...settings.sampling, ...(Array.isArray(tools) && tools.length ? { tools } : {}), ...(extra && !Array.isArray(extra) ? extra : {}) };
+  return {
+    ...settings.sampling,
+    ...(Array.isArray(tools) && tools.length ? { tools } : {}),
+    ...(extra && !Array.isArray(extra) ? extra : {}),
+  };
 }
 
 /** props: the reply of /props, or null where there is none. on_key: called after the key changed. */
@@ -74,25 +79,32 @@ export function show_settings(props, on_key) {
   const first = kFirst.filter((name) => typeof params[name] === "number");
   const rest = numbers.filter(([name]) => !first.includes(name));
   const is_object = (json) => typeof json === "object" && json !== null && !Array.isArray(json);
-  const tools = text_input("tools", "textarea", { rows: "4", spellcheck: false, placeholder: '[{"type": "function", "function": {"name": …}}]' },
+  const tools = text_input("tools", "textarea",
+    { rows: 4, spellcheck: false, placeholder: '[{"type": "function", "function": {"name": …}}]' },
     (input) => check_json(input, Array.isArray, "This must be an array of tools"));
-  const extra = text_input("extra", "textarea", { rows: "2", spellcheck: false, placeholder: '{"chat_template_kwargs": {…}}' },
+  const extra = text_input("extra", "textarea",
+    { rows: 2, spellcheck: false, placeholder: '{"chat_template_kwargs": {…}}' },
     (input) => check_json(input, is_object, "This must be a JSON object"));
+  const onchange = ({ target }) => {
+    settings.key = target.value.trim();
+    save_settings();
+    on_key();
+  };
+  const key = el("input", { type: "password", autocomplete: "off", value: settings.key, onchange });
+  const defaults = props ? "Empty: the server's default, shown in grey." : "The server has not told its defaults yet.";
+  const grid = (rows) => el("div", { class: "grid" }, rows.map(([name, value]) => sampling_field(name, value)));
+  const more = rest.length ? el("details", {}, el("summary", {}, `More (${rest.length})`), grid(rest)) : null;
+  const server = props
+    ? `${props.build_info} · ${props.total_slots} slots · ${props.default_generation_settings.n_ctx} tokens of context` : "";
   panel.replaceChildren(
     el("h2", {}, "Settings"),
-    field("API key", el("input", { type: "password", autocomplete: "off", value: settings.key, onchange: (event) => {
-      settings.key = event.target.value.trim();
-      save_settings();
-      on_key();
-    } }), "Kept in this browser and sent to this server alone."),
-    field("System prompt", text_input("system", "textarea", { rows: "3" })),
-    el("fieldset", {}, el("legend", {}, "Sampling"),
-      el("p", { class: "quiet" }, props ? "Empty: the server's default, shown in grey." : "The server has not told its defaults yet."),
-      el("div", { class: "grid" }, first.map((name) => sampling_field(name, params[name]))),
-      rest.length ? el("details", {}, el("summary", {}, `More (${rest.length})`), el("div", { class: "grid" }, rest.map(([name, value]) => sampling_field(name, value)))) : null),
+    field("API key", key, "Kept in this browser and sent to this server alone."),
+    field("System prompt", text_input("system", "textarea", { rows: 3 })),
+    el("fieldset", {}, el("legend", {}, "Sampling"), el("p", { class: "quiet" }, defaults),
+      grid(first.map((name) => [name, params[name]])), more),
     field("Tools", tools, "A JSON array as OpenAI's API has it. When the model calls one, you type its result."),
     field("More fields", extra, "A JSON object that is added to each request."),
-    props ? el("p", { class: "quiet" }, `${props.build_info} · ${props.total_slots} slots · ${props.default_generation_settings.n_ctx} tokens of context`) : "");
+    el("p", { class: "quiet" }, server));
   check_json(tools, Array.isArray, "");
   check_json(extra, is_object, "");
 }

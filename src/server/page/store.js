@@ -23,12 +23,18 @@ export function save_settings() {
 /** Newest first: {id, title, messages: [{role, content, reasoning_content?, tool_calls?, tool_call_id?, note?, error?}]}. */
 export let conversations = load_conversations();
 
+function is_call(call) {
+  return typeof call?.function?.name === "string" && typeof call.function.arguments === "string";
+}
+
+function is_message(m) {
+  const has_text = (t) => t === undefined || typeof t === "string";
+  return ["user", "assistant", "tool"].includes(m?.role) && typeof m.content === "string" && has_text(m.reasoning_content) &&
+    (m.tool_calls === undefined || (Array.isArray(m.tool_calls) && m.tool_calls.every(is_call)));
+}
+
 function is_conversation(c) {
-  const is_text = (t) => t === undefined || typeof t === "string";
-  return c && typeof c.title === "string" && Array.isArray(c.messages) && c.messages.every((m) => m &&
-    ["user", "assistant", "tool"].includes(m.role) && typeof m.content === "string" && is_text(m.reasoning_content) &&
-    (m.tool_calls === undefined || (Array.isArray(m.tool_calls) &&
-      m.tool_calls.every((t) => t?.function && typeof t.function.name === "string" && typeof t.function.arguments === "string"))));
+  return typeof c?.title === "string" && Array.isArray(c.messages) && c.messages.every(is_message);
 }
 
 /** Result: an error as a sentence, or "". */
