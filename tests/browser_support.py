@@ -29,8 +29,8 @@ class Browser:
         self.log = tempfile.TemporaryFile()
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=self.log, stderr=subprocess.STDOUT)
         self.port = int(self.until(lambda: self.logged(r"successfully on port (\d+)"), "chromedriver's port")[1])
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}",
-                     f"--user-data-dir={self.profile.name}"]
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                     f"--window-size={width},{height}", f"--user-data-dir={self.profile.name}"]
         options = {"browserName": "chrome", "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"},
                    "unhandledPromptBehavior": "accept"}
         self.session = ""
@@ -76,9 +76,16 @@ class Browser:
         """The first true value of a JavaScript expression."""
         return self.until(lambda: self.script(f"return {expression}"), expression)
 
+    def all(self, selector, expression):
+        """Value of a JavaScript expression of e, for each such element e."""
+        return self.script(f"return [...document.querySelectorAll(arguments[0])].map((e) => {expression})", selector)
+
+    def count(self, selector):
+        return self.script("return document.querySelectorAll(arguments[0]).length", selector)
+
     def text(self, selector):
         """Text of all such elements, as it stands in the page; "" for none."""
-        return self.script("return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent).join('\\n')", selector)
+        return "\n".join(self.all(selector, "e.textContent"))
 
     def wait_text(self, selector, pattern):
         return self.until(lambda: re.search(pattern, self.text(selector)), f"{pattern} in {selector}: {self.text(selector)!r}")

@@ -48,11 +48,14 @@ class Files(unittest.TestCase):
         for file in PAGE.iterdir():
             for address in re.findall(r"(?:src|href|from|url)\s*[=(]?\s*[\"']([^\"']+)[\"']", file.read_text()):
                 self.assertFalse(re.match(r"\w+:|//", address), f"{file.name}: {address}")
-                self.assertTrue(not address.endswith((".js", ".css", ".svg")) or (PAGE / address).is_file(), f"{file.name}: {address}")
+                is_file = address.endswith((".js", ".css", ".svg"))
+                self.assertTrue(not is_file or (PAGE / address).is_file(), f"{file.name}: {address}")
 
     def test_no_such_folder(self):
-        done = subprocess.run([program(), "serve", "-m", MODEL, "--path", "/nothing"], capture_output=True, timeout=TIMEOUT_S, check=False)
-        self.assertEqual((done.returncode != 0, "--path /nothing is no folder" in done.stderr.decode()), (True, True), done.stderr)
+        done = subprocess.run([program(), "serve", "-m", MODEL, "--path", "/nothing"], capture_output=True,
+                              timeout=TIMEOUT_S, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--path /nothing is no folder", done.stderr.decode())
 
     def test_folder_instead(self):
         with tempfile.TemporaryDirectory() as base:
@@ -67,12 +70,13 @@ class Files(unittest.TestCase):
             (www / "in.txt").symlink_to("index.html")
             os.mkfifo(www / "pipe")
             server = self.start("--path", str(www), "--api-key", "k")
-            for path, text in (("/", "mine"), ("/index.html", "mine"), ("/sub/", "below"), ("/in.txt", "mine"), ("/%69n.txt", "mine")):
-                self.assertEqual(server.call("GET", path)[2], text)
+            for path in ("/", "/index.html", "/in.txt", "/%69n.txt"):
+                self.assertEqual(server.call("GET", path)[2], "mine")
+            self.assertEqual(server.call("GET", "/sub/")[2], "below")
             self.assertEqual(server.call("GET", "/app.js")[0], 401)
-            for path in ("/../secret", "/%2e%2e/secret", "/..%2fsecret", "/sub/../../secret", "/sub/%2e%2e/%2e%2e/secret", "/out", "/up/secret",
-                         "/.env", "/%2eenv", "//secret", "/%2f" + base + "/secret", "/index.html%00", "/index.html%00.css", "/pipe", "/sub",
-                         "/..%5csecret", "/%252e%252e/secret", "/" + "a" * 5000, "/" + "a/" * 3000, "secret"):
+            for path in ("/../secret", "/%2e%2e/secret", "/..%2fsecret", "/sub/../../secret", "/sub/%2e%2e/%2e%2e/secret",
+                         "/out", "/up/secret", "/.env", "/%2eenv", "//secret", "/%2f" + base + "/secret", "/index.html%00",
+                         "/index.html%00.css", "/pipe", "/sub", "/..%5csecret", "/%252e%252e/secret", "/" + "a" * 5000, "/" + "a/" * 3000, "secret"):
                 reply = server.raw(f"GET {path} HTTP/1.0\r\nAuthorization: Bearer k\r\n\r\n".encode())
                 self.assertRegex(reply, rb"^HTTP/1.1 40[04] ", path)
                 self.assertNotIn(b"\r\n\r\nsecret", reply)
@@ -88,7 +92,8 @@ MOCK = """
 const replies = arguments[0];
 window.asked = [];
 window.fetch = async (path, options) => {
-  const [status, body] = replies[`${options.method} ${path.split("?")[0]}`] ?? [404, JSON.stringify({error: {message: `there is no ${path}`}})];
+  const missing = [404, JSON.stringify({error: {message: `there is no ${path}`}})];
+  const [status, body] = replies[`${options.method} ${path.split("?")[0]}`] ?? missing;
   window.asked.push({path, method: options.method, body: options.body && JSON.parse(options.body)});
   return new Response(body, {status});
 };
@@ -99,6 +104,9 @@ def events(*chunks):
     return "".join(f"data: {json.dumps(c)}\n\n" for c in chunks) + "data: [DONE]\n\n"
 
 
+PROGRESS = {"choices": [], "prompt_progress": {"total": 90, "cache": 0, "processed": 30, "time_ms": 1}}
+
+
 def delta(reason=None, **fields):
     return {"choices": [{"index": 0, "delta": fields, "finish_reason": reason}]}
 
@@ -106,13 +114,14 @@ def delta(reason=None, **fields):
 def placement(mode, version, **switches):
     def home(layer, cut):
         return f"cpu:{0 if mode == 'none' else layer // 2 if mode == 'layer' else cut}"
-    tiles = [{"name": f"blk.{layer}.{part}.{cut}", "kind": "kv" if part == "kv" else "weight", "layer": layer, "cut": cut, "bytes": 1 << 20,
-              "device": home(layer, cut), "version": version} for layer in range(4) for part in ("attn", "ffn", "kv") for cut in range(2)]
+    tiles = [{"name": f"blk.{layer}.{part}.{cut}", "kind": "kv" if part == "kv" else "weight", "layer": layer, "cut": cut,
+              "bytes": 1 << 20, "device": home(layer, cut), "version": version}
+             for layer in range(4) for part in ("attn", "ffn", "kv") for cut in range(2)]
     tiles.append({"name": HOSTILE, "kind": HOSTILE, "layer": None, "cut": 0, "bytes": 5, "device": "file", "version": version})
-    devices = [{"name": f"cpu:{i}", "kind": "cpu", "capacity_bytes": (1 << 30) if i else None, "used_bytes": 300 << 20, "weights_bytes": 200 << 20,
-                "kv_bytes": 100 << 20, "state_bytes": 0, "scratch_bytes": 0} for i in range(2)]
-    return json.dumps({"model": "m", "split_mode": mode, "tensor_split": [], "version": version, "devices": devices, "tiles": tiles,
-                       "policy": {"mode": "off"}, "switches": {"count": 0, "failed": 0, "last": None, **switches}})
+    devices = [{"name": f"cpu:{i}", "kind": "cpu", "capacity_bytes": (1 << 30) if i else None, "used_bytes": 300 << 20,
+                "weights_bytes": 200 << 20, "kv_bytes": 100 << 20, "state_bytes": 0, "scratch_bytes": 0} for i in range(2)]
+    return json.dumps({"model": "m", "split_mode": mode, "tensor_split": [], "version": version, "devices": devices,
+                       "tiles": tiles, "policy": {"mode": "off"}, "switches": {"count": 0, "failed": 0, "last": None, **switches}})
 
 
 @unittest.skipIf(browser_support.missing(), browser_support.missing())
@@ -128,8 +137,9 @@ class Page(unittest.TestCase):
         """The page as one finds it who has these in the browser."""
         b = self.browser
         b.open(f"http://127.0.0.1:{(server or self.server).port}/favicon.svg")
-        b.script("localStorage.clear(); for (const [key, value] of Object.entries(arguments[0])) localStorage.setItem(`tessera.${key}`, value)",
-                 {"settings": json.dumps(settings or {}), "conversations": json.dumps(conversations or [])})
+        b.script("""localStorage.clear();
+            localStorage.setItem('tessera.settings', JSON.stringify(arguments[0]));
+            localStorage.setItem('tessera.conversations', JSON.stringify(arguments[1]));""", settings or {}, conversations or [])
         b.open(f"http://127.0.0.1:{(server or self.server).port}/")
         b.wait("document.querySelector('#conversations li')")
         return b
@@ -170,8 +180,8 @@ class Page(unittest.TestCase):
     def test_answer_ends_with_its_numbers(self):
         b = self.ready(max_tokens=5, ignore_eos=True)
         self.ask("Hello")
-        self.assertRegex(b.text("article.assistant .note"),
-                         r"^5 tokens, [\d.]+ tokens/s · prompt \d+ tokens, \d+ of them cached, read in .* · stopped at the limit of tokens$")
+        prompt = r"prompt \d+ tokens, \d+ of them cached, read in [\d.]+ m?s"
+        self.assertRegex(b.text("article.assistant .note"), rf"^5 tokens, [\d.]+ tokens/s · {prompt} · stopped at the limit of tokens$")
 
     def test_stop(self):
         for stop in (lambda: self.browser.press("escape"), lambda: self.browser.click("#stop")):
@@ -222,7 +232,7 @@ class Page(unittest.TestCase):
             b.type("#import-file", file.name)
             b.wait_text("#status", "no JSON")
         b.script("window.confirm = () => true")
-        b.script("[...document.querySelectorAll('#conversations .icon')].forEach((e) => e.ariaLabel === 'Delete Kept' && e.click())")
+        b.click("#conversations [aria-label='Delete Kept']")
         b.open(f"http://127.0.0.1:{self.server.port}/")
         b.wait_text("#conversations", "Brought")
         self.assertNotIn("Kept", b.text("#conversations"))
@@ -245,10 +255,12 @@ class Page(unittest.TestCase):
         b.call("POST", "/window", {"handle": first})
 
     def test_markup_stays_text(self):
-        bad = f"{HOSTILE} [click](javascript:window.hacked=1) [data](data:text/html,x) **<i>x</i>** `<u>`\n\n```<img>\n{HOSTILE}\n```\n| {HOSTILE} |\n|---|\n"
+        bad = (f"{HOSTILE} [click](javascript:window.hacked=1) [data](data:text/html,x) **<i>x</i>** `<u>`\n\n"
+               f"```<img>\n{HOSTILE}\n```\n| {HOSTILE} |\n|---|\n")
         calls = [{"id": "1", "type": "function", "function": {"name": HOSTILE, "arguments": HOSTILE}}]
         b = self.start({"model": HOSTILE, "system": HOSTILE}, [{"id": HOSTILE, "title": HOSTILE, "messages": [
-            {"role": "user", "content": HOSTILE}, {"role": "assistant", "content": bad, "reasoning_content": bad, "tool_calls": calls, "note": HOSTILE, "error": HOSTILE},
+            {"role": "user", "content": HOSTILE},
+            {"role": "assistant", "content": bad, "reasoning_content": bad, "tool_calls": calls, "note": HOSTILE, "error": HOSTILE},
             {"role": "tool", "content": HOSTILE, "name": HOSTILE}]}])
         b.wait("document.querySelector('#model option')")
         b.script(MOCK, {f"POST {CHAT}": [200, events(delta(content=bad), {"error": {"message": HOSTILE, "code": 500}})]})
@@ -256,21 +268,22 @@ class Page(unittest.TestCase):
         self.assertEqual(b.text("article.user .text"), HOSTILE)
         self.ask(HOSTILE)
         b.script("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
-        self.assertEqual(b.script("return document.querySelectorAll('#messages :is(img, script, b, i, u, a), #sidebar li :is(img, script, b)').length"), 0)
+        self.assertEqual(b.count("#messages :is(img, script, b, i, u, a), #sidebar li :is(img, script, b)"), 0)
         self.assertIn(HOSTILE, b.text("article.assistant .text p"))
         self.assertIn(HOSTILE, b.text("article.assistant pre code"))
         self.assertEqual(b.text("article:last-child .notice"), f"{HOSTILE}.")
 
     def test_markdown(self):
-        text = ("# Head\ntext **bold *both*** `a**b**c` 2 * 3 * 4 snake_case_name https://a.example/x_y. [link](https://b.example/?a=1&b=2)\n- one\n  - two\n\n"
-                "    more\n- three\n\n3. third\n4. fourth\n\n> quoted\n\n| a | b |\n|---|:-:|\n| 1 | 2 |\n\n```py\nx = '<'\n\n# no head\n")
+        text = ("# Head\ntext **bold *both*** `a**b**c` 2 * 3 * 4 snake_case_name https://a.example/x_y. "
+                "[link](https://b.example/?a=1&b=2)\n- one\n  - two\n\n    more\n- three\n\n3. third\n4. fourth\n\n> quoted\n\n"
+                "| a | b |\n|---|:-:|\n| 1 | 2 |\n\n```py\nx = '<'\n\n# no head\n")
         b = self.start(conversations=[{"id": "1", "title": "t", "messages": [{"role": "assistant", "content": text}]}])
         b.click("#conversations li:nth-child(2) .title")
-        count = {s: b.script("return document.querySelectorAll(arguments[0]).length", f".text {s}") for s in
-                 ("h3", "strong", "strong em", "ul", "ul ul", "ol[start='3'] > li", "blockquote p", "td", "pre", "p em", "a")}
-        self.assertEqual(count, {"h3": 1, "strong": 1, "strong em": 1, "ul": 2, "ul ul": 1, "ol[start='3'] > li": 2, "blockquote p": 1, "td": 2, "pre": 1, "p em": 1, "a": 2})
+        wanted = {"h3": 1, "strong": 1, "strong em": 1, "em": 1, "ul": 2, "ul ul": 1, "ol[start='3'] > li": 2, "blockquote p": 1,
+                  "td": 2, "pre": 1, "a": 2}
+        self.assertEqual({selector: b.count(f".text {selector}") for selector in wanted}, wanted)
         self.assertEqual(b.text(".text pre code"), "x = '<'\n\n# no head\n")
-        self.assertEqual(b.script("return [...document.querySelectorAll('.text a')].map((a) => a.href)"), ["https://a.example/x_y", "https://b.example/?a=1&b=2"])
+        self.assertEqual(b.all(".text a", "e.href"), ["https://a.example/x_y", "https://b.example/?a=1&b=2"])
         self.assertIn("2 * 3 * 4 snake_case_name", b.text(".text p"))
 
     def test_reasoning_progress_and_tools(self):
@@ -282,28 +295,28 @@ class Page(unittest.TestCase):
         b.type("#setting-tools", "]")
         self.assertEqual(b.script("return document.querySelector('#setting-tools').validationMessage"), "")
         call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":'}}
-        b.script(MOCK, {f"POST {CHAT}": [200, events({"choices": [], "prompt_progress": {"total": 90, "cache": 0, "processed": 30, "time_ms": 1}},
-                                                     delta(reasoning_content="I **think**"), delta(tool_calls=[call]),
-                                                     delta(tool_calls=[{"index": 0, "function": {"arguments": '"Rome"}'}}]), delta("tool_calls"))]})
+        b.script(MOCK, {f"POST {CHAT}": [200, events(PROGRESS, delta(reasoning_content="I **think**"), delta(tool_calls=[call]),
+                                                     delta(tool_calls=[{"index": 0, "function": {"arguments": '"Rome"}'}}]),
+                                                     delta("tool_calls"))]})
         self.ask("Weather?")
         self.assertEqual(b.text(".reasoning strong"), "think")
         self.assertEqual(b.text(".call pre"), '{\n  "city": "Rome"\n}')
         self.assertEqual(b.script("return window.asked[0].body.tools"), tools)
         self.assertTrue(b.script("return window.asked[0].body.return_progress"))
         b.type(".call textarea", "sunny")
-        b.script(MOCK, {f"POST {CHAT}": [200, events({"choices": [], "prompt_progress": {"total": 90, "cache": 0, "processed": 30, "time_ms": 1}})]})
+        b.script(MOCK, {f"POST {CHAT}": [200, events(PROGRESS)]})
         b.click(".tools .primary")
         self.wait_idle()
         self.assertEqual(b.script("return window.asked[0].body.messages.slice(1)"), [
-            {"role": "assistant", "content": "", "reasoning_content": "I **think**", "tool_calls": [{"id": "c1", "type": "function", "function": {
-                "name": "weather", "arguments": '{"city":"Rome"}'}}]},
+            {"role": "assistant", "content": "", "reasoning_content": "I **think**", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}]},
             {"role": "tool", "content": "sunny", "tool_call_id": "c1", "name": "weather"}])
         self.assertEqual(b.text("article:last-child .note"), "Reading the prompt: 30 of 90 tokens (33 %)")
 
     def test_settings(self):
         b = self.ready()
         b.click("#tab-settings")
-        self.assertEqual(b.script("return ['top_k', 'top_p'].map((name) => document.getElementById(`setting-${name.replace('_', '-')}`).placeholder)"), ["40", "0.95"])
+        self.assertEqual(b.all("#setting-top-k, #setting-top-p", "e.placeholder"), ["40", "0.95"])
         b.type("#setting-top-k", "7")
         b.type("#setting-system-prompt", "Be brief")
         b.script(MOCK, {f"POST {CHAT}": [200, events(delta("stop", content="Yes"))]})
@@ -341,15 +354,19 @@ class Page(unittest.TestCase):
         self.check_curl(CHAT, "right key")
 
     def curl_line(self, path):
+        """Opens the entry of that path."""
         b = self.browser
-        b.script("[...document.querySelectorAll('.entry')].find((e) => e.querySelector('summary').textContent.includes(arguments[0])).open = true", path)
-        return b.until(lambda: next((line for line in b.script("return [...document.querySelectorAll('.entry[open] pre')].map((e) => e.textContent)")
-                                     if line.startswith("curl") and path in line), None), f"a curl line of {path}")
+        b.script("""[...document.querySelectorAll('.entry')]
+            .find((e) => e.querySelector('summary').textContent.includes(arguments[0])).open = true""", path)
+        lines = b.until(lambda: [t for t in b.all(".entry[open] pre", "e.textContent") if t.startswith("curl") and path in t],
+                        f"a curl line of {path}")
+        return lines[0]
 
     def check_curl(self, path, key=""):
         if not shutil.which("curl"):
             self.skipTest("curl is not installed")
-        done = subprocess.run(["sh", "-c", self.curl_line(path)], env={**os.environ, "API_KEY": key}, capture_output=True, timeout=TIMEOUT_S, check=True)
+        done = subprocess.run(["sh", "-c", self.curl_line(path)], env={**os.environ, "API_KEY": key}, capture_output=True,
+                              timeout=TIMEOUT_S, check=True)
         self.assertIn(b"data: [DONE]", done.stdout)
 
     def test_inspector(self):
@@ -377,23 +394,24 @@ class Page(unittest.TestCase):
         b.script(MOCK, replies)
         b.click("#tab-placement")
         b.wait("document.querySelectorAll('.device').length === 3")
-        self.assertEqual(b.script("return [...document.querySelectorAll('.device')].map((e) => e.querySelectorAll('.cells i').length)"), [12, 12, 1])
+        self.assertEqual(b.all(".device", "e.querySelectorAll('.cells i').length"), [12, 12, 1])
         self.assertRegex(b.text(".device .use"), r"300 MiB used, no limit set\n300 MiB used, 724 MiB free\n5 B, read when needed")
         self.assertEqual(b.text(".segmented [aria-pressed=true]"), "layer")
         b.wait_text(".slots", "Slot 0answers, 9 tokens641 of 2 slots are idle and keep 5 tokens")
-        self.assertEqual(b.script("return document.querySelectorAll('#side :is(img, script, b)').length"), 0)
+        self.assertEqual(b.count("#side :is(img, script, b)"), 0)
         refusal = "device cpu:0 lacks 5 MiB; kept the layer placement"
         b.script(MOCK, {**replies, "POST /placement": [409, json.dumps({"error": {"message": refusal}})]})
         b.type("#shares", "3, 1")
         b.click(".segmented button:nth-child(3)")
         b.wait_text("#panel-placement", f"Not switched: {refusal}")
-        self.assertEqual(b.script("return window.asked.find((r) => r.method === 'POST').body"), {"split_mode": "tensor", "tensor_split": [3, 1]})
+        asked = b.script("return window.asked.find((r) => r.method === 'POST').body")
+        self.assertEqual(asked, {"split_mode": "tensor", "tensor_split": [3, 1]})
         last = {"from": "layer", "to": "tensor", "ms": 42.3, "waited_ms": 3, "moved_bytes": 1 << 20, "error": None}
         after = [200, placement("tensor", 2, count=1, last=last)]
         b.script(MOCK, {"GET /placement": after, "POST /placement": after, "GET /slots": slots})
         b.click(".segmented button:nth-child(3)")
-        b.wait_text("#panel-placement", "1 switch. Last: layer → tensor in 42 ms; it waited 3 ms for its turn and moved 1.0 MiB")
-        self.assertEqual(b.script("return document.querySelectorAll('.cells i.moved').length"), 12)
+        b.wait_text("#panel-placement", "1 switch. Last: layer → tensor in 42 ms; it waited 3 ms .* and moved 1.0 MiB")
+        self.assertEqual(b.count(".cells i.moved"), 12)
         b.script(MOCK, {"GET /slots": slots})
         b.wait_text("#panel-placement .notice", "This server does not show its placement")
         # Nobody is asked while the panel is closed.
