@@ -1,7 +1,7 @@
 // Puts the page together: conversations, model, panels, keys.
 
 import { of_model, request } from "./api.js";
-import { ask, begin_chat, current_conversation, open_conversation, sends, stop } from "./chat.js";
+import { ask, begin_chat, current_conversation, open_conversation, own_conversations, sends, stop } from "./chat.js";
 import { button, by_id, download, el } from "./dom.js";
 import { begin_inspector, show_inspector } from "./inspector.js";
 import { begin_placement, show_placement } from "./placement.js";
@@ -158,7 +158,7 @@ by_id("model").addEventListener("change", (event) => {
 });
 window.addEventListener("storage", (event) => {
   if (!is_conversations_key(event.key)) return;
-  adopt_conversations(current_conversation());
+  adopt_conversations(own_conversations());
   list_conversations();
 });
 open_new();

@@ -9,7 +9,7 @@ import { save_conversations, settings } from "./store.js";
 const kTitleChars = 48;
 
 let conversation = null;
-let running = null;  // {abort, conversation} of the answer that streams
+let running = null;  // {abort, conversation, message} of the answer that streams
 let on_change = () => {};
 
 // ---- what a message looks like
@@ -70,7 +70,7 @@ function edit(index, article) {
   const n_rows = Math.min(12, message.content.split("\n").length + 1);
   const area = el("textarea", { rows: n_rows, value: message.content, ariaLabel: "Message" });
   const resend = () => {
-    if (running) return;
+    if (running || !area.value.trim()) return;
     conversation.messages.length = index;
     ask(area.value);
   };
@@ -203,7 +203,7 @@ async function answer() {
   const message = { role: "assistant", content: "" };
   const asked = conversation;
   asked.messages.push(message);
-  running = { abort: new AbortController(), conversation: asked };
+  running = { abort: new AbortController(), conversation: asked, message };
   save_conversations();
   show();
   on_change();
@@ -215,7 +215,7 @@ async function answer() {
     setTimeout(() => requestAnimationFrame(() => {
       is_due = false;
       const list = by_id("messages");
-      if (conversation !== asked || running === null) return;
+      if (conversation !== asked || running?.message !== message) return;
       const began = performance.now();
       const follows = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
       fill_answer(list.lastElementChild, message, asked.messages.length - 1, true);
@@ -261,6 +261,9 @@ export function open_conversation(next) {
 }
 
 export const current_conversation = () => conversation;
+
+/** Those that this tab works on: the one on screen, and the one whose answer streams. */
+export const own_conversations = () => [conversation, running?.conversation ?? conversation];
 
 /** fn is called when the list of conversations may look different. */
 export function begin_chat(fn) {

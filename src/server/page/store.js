@@ -47,12 +47,14 @@ export function save_conversations() {
   }
 }
 
-/** Another tab saved: its conversations are taken over, but for the one that is open here. */
-export function adopt_conversations(open) {
+/** Another tab saved: its conversations are taken over, but for this tab's own. */
+export function adopt_conversations(own) {
   const stored = load_conversations();
-  const place = stored.findIndex((c) => c.id === open.id);
-  if (place >= 0) stored[place] = open;
-  else stored.unshift(open);
+  for (const conversation of new Set(own)) {
+    const place = stored.findIndex((c) => c.id === conversation.id);
+    if (place >= 0) stored[place] = conversation;
+    else stored.unshift(conversation);
+  }
   conversations = stored;
 }
 
