@@ -125,7 +125,8 @@ function draw(placement) {
   for (const [mode, element] of Object.entries(parts.modes)) element.ariaPressed = String(mode === pressed);
   parts.shares.placeholder = placement.devices.map(() => "1").join(",");
   parts.last.textContent = last_switch(placement.switches);
-  const is_new = ["model", "version"].some((name) => shown?.[name] !== placement[name]) || shown.tiles.length !== placement.tiles.length;
+  const state_of = (p) => [p?.model, p?.version, p?.tiles.length].join("/");
+  const is_new = state_of(shown) !== state_of(placement);
   const columns = columns_of(placement);
   const largest = Math.max(...columns.map((device) => device.used_bytes));
   if (is_new) {
