@@ -1,9 +1,11 @@
 // `tessera serve`: opens the port, loads the model while /health says so, and answers requests until a signal comes.
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
+#include <limits>
 #include <pthread.h>
 #include <thread>
 #include <unistd.h>
@@ -59,6 +61,19 @@ Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   return settings;
 }
 
+KeptPromptsOptions cache_options(const ParsedFlags& flags) {
+  constexpr int64_t kDefaultMib = 8192;
+  const int64_t quarter_mib = sysconf(_SC_PHYS_PAGES) * (sysconf(_SC_PAGESIZE) / 1024) / 1024 / 4;
+  const auto bytes = [](int64_t mib) {
+    return mib < 0 ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(mib) << 20;
+  };
+  KeptPromptsOptions options;
+  options.ram_bytes = bytes(flags.given("cache-ram") ? flags.get_int("cache-ram") : std::min(kDefaultMib, quarter_mib));
+  options.folder = flags.get_string("cache-dir");
+  options.folder_bytes = bytes(flags.get_int("cache-dir-max"));
+  return options;
+}
+
 HttpServerOptions http_options(const ParsedFlags& flags) {
   HttpServerOptions options;
   options.hosts = flags.get_string_list("host");
@@ -104,6 +119,7 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
   ServingOptions serving;
   serving.n_queue = static_cast<int64_t>(flags.get_uint("queue-size"));
   serving.batch_invariant = flags.get_bool("batch-invariant");
+  serving.cache = cache_options(flags);
   ASSIGN_OR_RETURN(served->serving, Serving::start(std::move(context), serving, log));
   return served;
 }

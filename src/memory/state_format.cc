@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -240,6 +241,34 @@ std::string type_text(uint32_t type) {
   return dtype ? std::string(dtype_name(*dtype)) : fmt::format("type {}", type);
 }
 
+// head: as check_state_header() takes it.
+Status check_header(const StateShape& shape, bool whole, std::span<const std::byte> head, uint64_t n_bytes) {
+  TRY(check_state_header(head, n_bytes));
+  Header header;
+  std::memcpy(&header, head.data(), sizeof header);
+  if (header.fingerprint != shape.fingerprint) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("the state was saved with another model (fingerprint {}; this model has {})",
+                        hex(header.fingerprint), hex(shape.fingerprint))};
+  }
+  if ((header.scope == 0) != whole) {
+    return {ErrorCode::kInvalidArgument, whole ? "the state is that of one sequence, not of a whole context"
+                                               : "the state is that of a whole context, not of one sequence"};
+  }
+  return {};
+}
+
+Status check_cache_types(const StateShape& shape, const MemoryHead& head) {
+  if (head.k_type != static_cast<uint32_t>(shape.k_type) || head.v_type != static_cast<uint32_t>(shape.v_type)) {
+    return {ErrorCode::kUnsupported,
+            fmt::format("the state has keys as {} and values as {}, this context has {} and {}; states are not "
+                        "converted, so set --cache-type-k and --cache-type-v as they were",
+                        type_text(head.k_type), type_text(head.v_type), dtype_name(shape.k_type),
+                        dtype_name(shape.v_type))};
+  }
+  return {};
+}
+
 // Walks the bytes from front to back.
 class Reader {
  public:
@@ -283,17 +312,8 @@ class Reader {
   }
 
   Status read_header() {
-    TRY(check_state_header(bytes_, bytes_.size()));
+    TRY(check_header(shape_, whole_, bytes_, bytes_.size()));
     const auto header = get<Header>(0);
-    if (header.fingerprint != shape_.fingerprint) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("the state was saved with another model (fingerprint {}; this model has {})",
-                          hex(header.fingerprint), hex(shape_.fingerprint))};
-    }
-    if ((header.scope == 0) != whole_) {
-      return {ErrorCode::kInvalidArgument, whole_ ? "the state is that of one sequence, not of a whole context"
-                                                  : "the state is that of a whole context, not of one sequence"};
-    }
     n_sections_ = header.n_sections;
     at_ = sizeof(Header);
     return {};
@@ -347,13 +367,7 @@ class Reader {
       return expect_bytes(Kind::kMemory, sizeof(MemoryHead));
     }
     const auto head = get<MemoryHead>(content_at_);
-    if (head.k_type != static_cast<uint32_t>(shape_.k_type) || head.v_type != static_cast<uint32_t>(shape_.v_type)) {
-      return {ErrorCode::kUnsupported,
-              fmt::format("the state has keys as {} and values as {}, this context has {} and {}; states are not "
-                          "converted, so set --cache-type-k and --cache-type-v as they were",
-                          type_text(head.k_type), type_text(head.v_type), dtype_name(shape_.k_type),
-                          dtype_name(shape_.v_type))};
-    }
+    TRY(check_cache_types(shape_, head));
     TRY(expect_bytes(Kind::kMemory, memory_bytes(shape_)));
     bool same = head.n_vocab == shape_.n_vocab && head.n_layers == static_cast<int64_t>(shape_.layers.size());
     uint64_t at = content_at_ + sizeof head;
@@ -464,6 +478,109 @@ class Reader {
   StateContent content_;
 };
 
+// Reads the beginnings of the sections of one sequence's state. Sizes are believed where they fit into the bytes.
+class OutlineReader {
+ public:
+  OutlineReader(const StateShape& shape, uint64_t n_bytes, const StateReadAt& read_at)
+      : shape_(shape), n_bytes_(n_bytes), read_at_(read_at) {}
+
+  Result<StateSequence> run() {
+    std::array<std::byte, kStateHeaderBytes> head{};
+    const std::span<std::byte> begin = std::span(head).first(std::min<uint64_t>(head.size(), n_bytes_));
+    TRY(read_at_(0, begin));
+    TRY(check_header(shape_, false, begin, n_bytes_));
+    at_ = sizeof(Header);
+    StateSequence sequence;
+    TRY(read_memory());
+    TRY(read_tokens(sequence));
+    TRY(read_first(sequence));
+    if (!shape_.rec_layers.empty()) {
+      TRY(read_snapshots(sequence));
+    }
+    return sequence;
+  }
+
+ private:
+  template <typename T>
+  Status get(uint64_t at, std::span<T> out) const {
+    if (at > n_bytes_ || out.size_bytes() > n_bytes_ - at) {
+      return damaged(at, "it ends too soon");
+    }
+    return read_at_(at, std::as_writable_bytes(out));
+  }
+
+  // Enters the next section: content_at_, content_bytes_.
+  Status enter(Kind kind) {
+    Section section;
+    TRY(get(at_, std::span(&section, 1)));
+    content_at_ = at_ + sizeof section;
+    content_bytes_ = section.n_bytes;
+    checksum_ = section.checksum;
+    if (section.kind != static_cast<uint32_t>(kind) || section.n_bytes > n_bytes_ - content_at_) {
+      return damaged(at_, fmt::format("section {} is missing", kind_name(kind)));
+    }
+    at_ = content_at_ + round_up(content_bytes_, kAlignment);
+    return {};
+  }
+
+  Status read_memory() {
+    TRY(enter(Kind::kMemory));
+    MemoryHead head;
+    TRY(get(content_at_, std::span(&head, 1)));
+    return check_cache_types(shape_, head);
+  }
+
+  Status read_tokens(StateSequence& sequence) {
+    TRY(enter(Kind::kSequence));
+    std::vector<std::byte> content(content_bytes_);
+    TRY(get(content_at_, std::span(content)));
+    if (checksum_ != section_checksum({static_cast<uint32_t>(Kind::kSequence), 0, content_bytes_, 0}, content) ||
+        content_bytes_ < sizeof(SequenceHead)) {
+      return damaged(content_at_, "its tokens do not match their checksum");
+    }
+    sequence.tokens.resize((content_bytes_ - sizeof(SequenceHead)) / sizeof(int32_t));
+    std::memcpy(sequence.tokens.data(), content.data() + sizeof(SequenceHead),
+                sequence.tokens.size() * sizeof(int32_t));
+    return {};
+  }
+
+  Status read_first(StateSequence& sequence) {
+    TRY(enter(Kind::kKv));
+    std::vector<int64_t> first(shape_.layers.size());
+    TRY(get(content_at_, std::span(first)));
+    for (const int64_t position : first) {
+      if (position < 0 || std::cmp_greater(position, sequence.tokens.size())) {
+        return damaged(content_at_, fmt::format("a layer that begins at position {}", position));
+      }
+      sequence.kv.push_back({position, 0, 0});
+    }
+    return {};
+  }
+
+  Status read_snapshots(StateSequence& sequence) {
+    TRY(enter(Kind::kRecurrent));
+    int64_t n_snapshots = 0;
+    TRY(get(content_at_, std::span(&n_snapshots, 1)));
+    if (n_snapshots < 0 || std::cmp_greater(n_snapshots, content_bytes_ / sizeof(int64_t))) {
+      return damaged(content_at_, fmt::format("{} snapshots in {} bytes", n_snapshots, content_bytes_));
+    }
+    std::vector<int64_t> lengths(static_cast<size_t>(n_snapshots));
+    TRY(get(content_at_ + sizeof n_snapshots, std::span(lengths)));
+    for (const int64_t length : lengths) {
+      sequence.snapshots.push_back({length, 0});
+    }
+    return {};
+  }
+
+  const StateShape& shape_;
+  uint64_t n_bytes_;
+  const StateReadAt& read_at_;
+  uint64_t at_ = 0;
+  uint64_t content_at_ = 0;
+  uint64_t content_bytes_ = 0;
+  uint64_t checksum_ = 0;
+};
+
 }  // namespace
 
 Status check_state_header(std::span<const std::byte> head, uint64_t n_bytes) {
@@ -539,6 +656,10 @@ void seal_state(std::span<std::byte> out) {
   }
   header.checksum = header_checksum(header);
   put(out, 0, &header);
+}
+
+Result<StateSequence> read_state_outline(const StateShape& shape, uint64_t n_bytes, const StateReadAt& read_at) {
+  return OutlineReader(shape, n_bytes, read_at).run();
 }
 
 Result<StateContent> read_state(const StateShape& shape, bool whole, std::span<const std::byte> bytes) {

@@ -32,6 +32,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -135,5 +136,12 @@ Status check_state_header(std::span<const std::byte> head, uint64_t n_bytes);
 /// version or kind of section, other cache types), kInvalidArgument (another model, or a sequence where a whole context
 /// is wanted and the other way round).
 Result<StateContent> read_state(const StateShape& shape, bool whole, std::span<const std::byte> bytes);
+
+/// Fills `out` from the bytes at `offset` of a state, wherever it lies.
+using StateReadAt = std::function<Status(uint64_t offset, std::span<std::byte> out)>;
+
+/// What a state of one sequence holds, from its heads alone: keys, values and recurrent state are neither read nor
+/// checked. REQUIRES of read_at: it answers what lies within n_bytes. Errors: those of read_state() and read_at.
+Result<StateSequence> read_state_outline(const StateShape& shape, uint64_t n_bytes, const StateReadAt& read_at);
 
 }  // namespace tessera

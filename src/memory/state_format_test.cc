@@ -201,6 +201,48 @@ TEST(StateFormat, RecurrentStateLiesBehindTheCacheWithItsSnapshots) {
   EXPECT_TRUE(read_state(shape, false, saved(shape, empty)).ok());
 }
 
+StateReadAt reader_of(std::span<const std::byte> bytes) {
+  return [bytes](uint64_t at, std::span<std::byte> out) -> Status {
+    const auto part = bytes.subspan(at, out.size());
+    std::copy(part.begin(), part.end(), out.begin());
+    return {};
+  };
+}
+
+TEST(StateFormat, AnOutlineIsReadFromTheHeadsAlone) {
+  const StateShape shape = hybrid_shape();
+  StateContent content;
+  content.whole = false;
+  content.sequences = {{0, {7, 8, 9, 0, 1}, {{0}, {2}}, {{2, 0}, {5, 0}}}};
+  std::vector<std::byte> bytes = saved(shape, content);
+  bytes[content.sequences[0].kv[1].k_offset] ^= std::byte{1};  // not looked at
+  const auto outline = read_state_outline(shape, bytes.size(), reader_of(bytes));
+  ASSERT_TRUE(outline.ok()) << outline.status().message();
+  EXPECT_THAT(outline->tokens, ElementsAre(7, 8, 9, 0, 1));
+  ASSERT_EQ(outline->kv.size(), 2u);
+  EXPECT_EQ(outline->kv[1].first, 2);
+  ASSERT_EQ(outline->snapshots.size(), 2u);
+  EXPECT_EQ(outline->snapshots[1].length, 5);
+
+  StateShape other = shape;
+  other.fingerprint[0] ^= 1;
+  EXPECT_EQ(read_state_outline(other, bytes.size(), reader_of(bytes)).status().code(), ErrorCode::kInvalidArgument);
+  other = shape;
+  other.k_type = DType::kF32;
+  EXPECT_EQ(read_state_outline(other, bytes.size(), reader_of(bytes)).status().code(), ErrorCode::kUnsupported);
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    const std::span<const std::byte> cut = std::span(bytes).first(n);
+    EXPECT_EQ(read_state_outline(shape, n, reader_of(cut)).status().code(), ErrorCode::kInvalidData) << n;
+  }
+  // Whatever stands in the heads, nothing outside of the bytes is read.
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> damaged = bytes;
+    damaged[64 + random() % (damaged.size() - 64)] = static_cast<std::byte>(random());
+    (void)read_state_outline(shape, damaged.size(), reader_of(damaged));
+  }
+}
+
 TEST(StateFormat, EveryTruncationAndEveryFlippedBitIsFound) {
   const StateShape shape = hybrid_shape();
   StateContent content = hybrid_sequences();

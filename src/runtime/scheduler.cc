@@ -58,8 +58,11 @@ int64_t spared_copies(const KvCache& kv, int32_t klass, std::span<const KvGrowth
 
 }  // namespace
 
-Scheduler::Scheduler(const SequenceMemory& memory, const SchedulerOptions& options)
-    : memory_(memory), options_(options), slots_(static_cast<size_t>(memory.kv().config().n_seq_max)) {
+Scheduler::Scheduler(const SequenceMemory& memory, const SchedulerOptions& options, const KeptPrefixes* kept)
+    : memory_(memory),
+      options_(options),
+      kept_(options.forget_prefixes ? nullptr : kept),
+      slots_(static_cast<size_t>(memory.kv().config().n_seq_max)) {
   CHECK(options.step_tokens >= 2 && options.prompt_tokens >= 1);
   CHECK(options.grid_tokens >= 1 && options.grid_tokens <= options.step_tokens / 2);
 }
@@ -113,6 +116,7 @@ void Scheduler::begin_step() {
   step_.batch.clear();
   step_.outputs.clear();
   step_.snapshots.clear();
+  step_.keeps.clear();
   growth_.clear();
 }
 
@@ -124,6 +128,15 @@ void Scheduler::failed() {
     std::vector<int32_t>& held = slots_[static_cast<size_t>(s)].held;
     held.resize(static_cast<size_t>(std::min(size_of(held), memory_.length(s))));
   }
+}
+
+void Scheduler::restored(int32_t slot, int64_t length) {
+  Slot& s = slots_[static_cast<size_t>(slot)];
+  CHECK(s.task >= 0 && length <= size_of(s.held) && length == memory_.length(slot));
+  Task& t = task(s.task);
+  t.n_cached = t.n_cached == size_of(s.held) ? length : t.n_cached;
+  t.grid_begin = length;
+  s.held.resize(static_cast<size_t>(length));
 }
 
 void Scheduler::append(int64_t id, int32_t token) {
@@ -225,7 +238,7 @@ void Scheduler::admit_waiting(int64_t now_us) {
     if (berth.slot < 0 || follows(t, berth.length)) {
       continue;
     }
-    if (!has_room(t, berth)) {
+    if (!has_room(t, berth) || empty_for(berth)) {
       break;
     }
     begin(t, berth, now_us);
@@ -260,6 +273,11 @@ Scheduler::Berth Scheduler::find_berth(const Task& task) const {
       berth.from = s;
       berth.length = length;
     }
+  }
+  const std::span<const int32_t> tokens(task.request.tokens);
+  const int64_t n_kept = kept_ != nullptr && task.request.reuse ? kept_->longest(tokens.first(tokens.size() - 1)) : 0;
+  if (n_kept >= berth.length + kLeastFollowed) {
+    berth = {-1, -1, n_kept, true};
   }
   const int32_t other = least_used_idle(berth.from);
   if (own >= 0) {
@@ -337,7 +355,11 @@ void Scheduler::begin(Task& task, const Berth& berth, int64_t now_us) {
   task.grid_begin = berth.length;
   task.stops.clear();
   task.leader = -1;
-  if (berth.from >= 0) {
+  if (berth.kept) {
+    const auto first = task.request.tokens.begin();
+    slots_[static_cast<size_t>(berth.slot)].held.assign(first, first + berth.length);
+    step_.moves.push_back({berth.slot, kFromKept, berth.length});
+  } else if (berth.from >= 0) {
     slots_[static_cast<size_t>(berth.from)].last_use_us = now_us;
     ++counters_.n_forks;
     move({berth.slot, berth.from, berth.length});
@@ -371,13 +393,28 @@ bool Scheduler::has_room(const Task& task, const Berth& berth) const {
       continue;
     }
     const int64_t n_needed =
-        pages_for(size_of(task.request.tokens)) - berth.length / kPageTokens + kv.pages_needed(klass, growth);
+        pages_for(size_of(task.request.tokens)) - berth.n_shared_pages() + kv.pages_needed(klass, growth);
     if (n_needed > kv.pages_free(klass) &&
         n_needed - spared_copies(kv, klass, growth, idle_slots) > kv.pages_free(klass) + pages_of_idle(klass, berth)) {
       return false;
     }
   }
   return true;
+}
+
+// A prefix that is brought back takes its pages at once: an idle slot is emptied for it. False: they are there, or
+// nothing is left to empty.
+bool Scheduler::empty_for(const Berth& berth) {
+  const KvCache& kv = memory_.kv();
+  const int32_t oldest = oldest_held();
+  for (size_t c = 0; berth.kept && oldest >= 0 && c < kv.config().classes.size(); ++c) {
+    if (kv.config().classes[c].window == 0 && pages_for(berth.length) > kv.pages_free(static_cast<int32_t>(c))) {
+      ++counters_.n_evicted;
+      move({oldest, -1, 0});
+      return true;
+    }
+  }
+  return false;
 }
 
 // Pages that would be free if all idle slots were emptied, but for what the berth keeps.
@@ -388,7 +425,7 @@ int64_t Scheduler::pages_of_idle(int32_t klass, const Berth& berth) const {
   int64_t n_pages = 0;
   for (int32_t s = 0; s < n_slots(); ++s) {
     if (idle(s)) {
-      const int64_t n_kept = s == from ? berth.length / kPageTokens : 0;
+      const int64_t n_kept = s == from ? berth.n_shared_pages() : 0;
       for (const int32_t page : kv.pages(klass, s).subspan(static_cast<size_t>(n_kept))) {
         n_pages += page >= 0 && ++n_idle[static_cast<size_t>(page)] == kv.page_refs(klass, page) ? 1 : 0;
       }
@@ -457,6 +494,8 @@ int64_t Scheduler::next_stop(const Task& task) const {
   const auto stop_at = [&](int64_t length) { stop = length > now ? std::min(stop, length) : stop; };
   if (options_.recurrent) {
     stop_at(stop - 1);
+  }
+  if (options_.recurrent || options_.keep_windows) {
     std::ranges::for_each(task.request.branches, stop_at);
   }
   if (options_.forget_prefixes) {
@@ -519,25 +558,36 @@ void Scheduler::commit_batch() {
     if (options_.recurrent && !options_.forget_prefixes && (branch || now + 1 == size_of(t.request.tokens))) {
       step_.snapshots.push_back(t.slot);
     }
+    if (options_.keep_windows && (branch || (now == t.n_prompt && now == size_of(t.request.tokens)))) {
+      step_.keeps.push_back(t.slot);
+    }
   }
+}
+
+// The idle slot that was used least recently of those that hold something. -1: there is none.
+int32_t Scheduler::oldest_held() const {
+  int32_t oldest = -1;
+  for (int32_t s = 0; s < n_slots(); ++s) {
+    if (idle(s) && memory_.length(s) > 0 && (oldest < 0 || last_use_us(s) < last_use_us(oldest))) {
+      oldest = s;
+    }
+  }
+  return oldest;
 }
 
 // Empties the idle slot that was used least recently; without one, the youngest request gives up its slot.
 void Scheduler::make_room() {
-  int32_t oldest = -1;
-  Task* youngest = nullptr;
-  for (int32_t s = 0; s < n_slots(); ++s) {
-    if (!idle(s)) {
-      Task& t = task(user(s));
-      youngest = youngest == nullptr || t.rank > youngest->rank ? &t : youngest;
-    } else if (memory_.length(s) > 0 && (oldest < 0 || last_use_us(s) < last_use_us(oldest))) {
-      oldest = s;
-    }
-  }
-  if (oldest >= 0) {
+  if (const int32_t oldest = oldest_held(); oldest >= 0) {
     ++counters_.n_evicted;
     move({oldest, -1, 0});
     return;
+  }
+  Task* youngest = nullptr;
+  for (const Slot& slot : slots_) {
+    if (slot.task >= 0) {
+      Task& t = task(slot.task);
+      youngest = youngest == nullptr || t.rank > youngest->rank ? &t : youngest;
+    }
   }
   CHECK(n_running() > 1);  // a sequence alone has pages for n_ctx tokens
   ++counters_.n_preempted;

@@ -17,7 +17,8 @@
 // are its own, and then its share of each step. So every request's wait is bounded.
 //
 // Memory. A new request takes the slot that holds the longest beginning of its tokens, or another one that becomes a
-// fork of it, whichever forgets less; it waits while a request that is still reading will soon hold more. It gets
+// fork of it, whichever forgets less, or one to which a longer beginning is brought back that is kept elsewhere
+// (KeptPrefixes); it waits while a request that is still reading will soon hold more. It gets
 // a slot only when the pages are there for what it must read. When growing sequences run short of pages all the same,
 // idle slots are emptied, least recently used first, then the youngest request gives up its slot and is read again
 // later. One sequence always fits.
@@ -32,6 +33,7 @@
 #include "base/status.h"
 #include "memory/sequence_memory.h"
 #include "runtime/context.h"
+#include "tensor/kv_page.h"
 
 namespace tessera {
 
@@ -47,6 +49,17 @@ struct SchedulerOptions {
   bool recurrent = false;
   /// No prefix is reused, and tokens that were generated are read again one by one: for recurrent models only.
   bool forget_prefixes = false;
+  /// Windows let go of what a sequence would need to be cut far back: SchedulerStep::keeps says when to keep it
+  /// elsewhere. Prompts end pieces at branches, too.
+  bool keep_windows = false;
+};
+
+/// What is kept of sequences beside the slots; must outlive the scheduler and may change at any time.
+class KeptPrefixes {
+ public:
+  virtual ~KeptPrefixes() = default;
+  /// The most tokens of this beginning that could be brought back.
+  [[nodiscard]] virtual int64_t longest(std::span<const int32_t> tokens) const = 0;
 };
 
 inline constexpr int32_t kMaxPriority = 100;
@@ -60,9 +73,12 @@ struct SchedulerRequest {
   std::vector<int64_t> branches = {};  // lengths, ascending, where recurrent models keep snapshots
 };
 
+/// In place of the slot that a move comes from: what KeptPrefixes has of the request's beginning.
+inline constexpr int32_t kFromKept = -2;
+
 struct SequenceMove {
   int32_t to = 0;
-  int32_t from = -1;   // truncate `to` where negative, else make it a fork of `from`
+  int32_t from = -1;   // -1: truncate `to`; kFromKept: then say restored(); else make it a fork of `from`
   int64_t length = 0;  // that `to` has afterwards
 };
 
@@ -71,6 +87,7 @@ struct SchedulerStep {
   std::vector<BatchToken> batch;
   std::vector<int64_t> outputs;    // requests, in the order in which their tokens of the batch want logits
   std::vector<int32_t> snapshots;  // slots to make a snapshot of, behind the batch
+  std::vector<int32_t> keeps;      // slots of which to keep what they hold, behind the batch
   [[nodiscard]] bool empty() const { return moves.empty() && batch.empty(); }
 };
 
@@ -92,7 +109,8 @@ class Scheduler {
  public:
   /// memory: the book of the context that carries the steps out; must outlive this, and change only as steps say, or
   /// before set_held() says how. REQUIRES: options are within their ranges.
-  Scheduler(const SequenceMemory& memory, const SchedulerOptions& options);
+  /// kept: null where nothing is.
+  Scheduler(const SequenceMemory& memory, const SchedulerOptions& options, const KeptPrefixes* kept = nullptr);
 
   /// Queues a request. Errors: kInvalidArgument (no tokens, no such slot), kCacheFull (more tokens than a sequence
   /// takes; says both), kBusy (the queue is full; says how full).
@@ -103,6 +121,9 @@ class Scheduler {
   /// The last step was not carried out, or not wholly: slots hold what the book says they have the length of, those of
   /// its moves nothing to be used. REQUIRES: requests whose tokens or slots were in it are ended before the next step.
   void failed();
+
+  /// How much a move from kFromKept has brought to its slot. REQUIRES: at most the move's length, and the book's.
+  void restored(int32_t slot, int64_t length);
 
   /// An output's next token. REQUIRES: the request has all its tokens in its slot, and fewer than n_ctx.
   void append(int64_t id, int32_t token);
@@ -153,6 +174,9 @@ class Scheduler {
     int32_t slot = -1;   // -1: nowhere now
     int32_t from = -1;   // the slot with the prefix, -1: none
     int64_t length = 0;  // of the prefix
+    bool kept = false;   // the prefix is not in a slot
+    /// Pages of the prefix that a slot has already.
+    [[nodiscard]] int64_t n_shared_pages() const { return kept ? 0 : length / kPageTokens; }
   };
 
   Task& task(int64_t id);
@@ -170,6 +194,8 @@ class Scheduler {
   int64_t meeting_point(Task& leader, int64_t common) const;
   void begin(Task& task, const Berth& berth, int64_t now_us);
   [[nodiscard]] bool has_room(const Task& task, const Berth& berth) const;
+  bool empty_for(const Berth& berth);
+  [[nodiscard]] int32_t oldest_held() const;
   [[nodiscard]] int64_t pages_of_idle(int32_t klass, const Berth& berth) const;
 
   void build_batch();
@@ -184,6 +210,7 @@ class Scheduler {
 
   const SequenceMemory& memory_;
   SchedulerOptions options_;
+  const KeptPrefixes* kept_;
   std::map<int64_t, Task> tasks_;  // by id
   std::set<Rank> waiting_;         // tasks without a slot
   int64_t n_queued_ = 0;           // of these, those that never had one

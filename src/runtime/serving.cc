@@ -14,6 +14,7 @@
 #include "kernels/ops/delta_rule.h"
 #include "memory/sequence_memory.h"
 #include "runtime/generate.h"
+#include "runtime/kept_prompts.h"
 #include "runtime/memory_plan.h"
 #include "runtime/scheduler.h"
 #include "runtime/serving_job.h"
@@ -24,6 +25,9 @@ namespace {
 using Clock = ServingJob::Clock;
 
 constexpr int64_t kLeastPromptTokens = 64;
+// A server that has nothing to do for so long writes its idle slots to the folder of kept prompts: soon enough to lose
+// little when it is killed, late enough not to write between the requests of one conversation with tools.
+constexpr int64_t kIdleUsBeforeSaving = 1'000'000;
 
 int64_t us_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
@@ -40,7 +44,14 @@ SchedulerOptions scheduler_options(const Context& context, const ServingOptions&
   result.recurrent = has_recurrent_state(*context.model().state());
   result.grid_tokens = result.recurrent ? std::min(kDeltaChunk, result.step_tokens / 2) : 1;
   result.forget_prefixes = result.recurrent && options.batch_invariant;
+  result.keep_windows =
+      options.cache.wanted() && std::ranges::any_of(context.memory().kv().config().classes,
+                                                    [](const KvClassConfig& klass) { return klass.window > 0; });
   return result;
+}
+
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
 Status check_options(const Context& context, const ServingOptions& options) {
@@ -60,13 +71,16 @@ Status check_options(const Context& context, const ServingOptions& options) {
 
 class Serving::Impl {
  public:
-  Impl(std::unique_ptr<Context> context, const ServingOptions& options, Log log)
+  // cache: null where nothing is kept.
+  Impl(std::unique_ptr<Context> context, std::unique_ptr<KeptPrompts> cache, const ServingOptions& options, Log log)
       : context_(std::move(context)),
         options_(options),
+        cache_(std::move(cache)),
         log_(std::move(log)),
         tokenizer_(context_->model().tokenizer()),
         samplers_(context_->model(), false),
-        scheduler_(context_->memory(), scheduler_options(*context_, options)) {
+        scheduler_(context_->memory(), scheduler_options(*context_, options), cache_.get()),
+        saved_us_(static_cast<size_t>(scheduler_.n_slots()), -1) {
     for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
       scheduler_.set_held(s, context_->tokens(s), 0);
     }
@@ -74,6 +88,12 @@ class Serving::Impl {
   }
 
   Status start() {
+    if (cache_ != nullptr) {
+      TRY(cache_->start([this] {
+        const std::lock_guard lock(mutex_);
+        wake_.notify_all();
+      }));
+    }
     ASSIGN_OR_RETURN(thread_, start_thread("serving", [this] { run(); }));
     return {};
   }
@@ -93,6 +113,9 @@ class Serving::Impl {
     const auto shared = std::make_shared<const ServingRequest>(std::move(request));
     ASSIGN_OR_RETURN(Sampler sampler, make_sampler(*shared));
     auto job = std::make_unique<ServingJob>(shared, std::move(sink), std::move(sampler), tokenizer_, tokens, truncated);
+    if (cache_ != nullptr && shared->cache_prompt) {
+      cache_->warm(std::span(tokens).first(tokens.size() - 1), longest_held(tokens));
+    }
     const std::lock_guard lock(mutex_);
     TRY(dead_);
     if (closing_) {
@@ -148,6 +171,9 @@ class Serving::Impl {
     counters.n_preempted = scheduler_.counters().n_preempted;
     counters.n_evicted = scheduler_.counters().n_evicted;
     counters.n_forks = scheduler_.counters().n_forks;
+    if (cache_ != nullptr) {
+      counters.cache = cache_->counters();
+    }
     return counters;
   }
 
@@ -218,11 +244,15 @@ class Serving::Impl {
       if (thread_.joinable()) {
         thread_.join();
       }
+      if (cache_ != nullptr) {
+        cache_->finish();
+      }
     });
   }
 
   std::unique_ptr<Context> context_;
   ServingOptions options_;
+  std::unique_ptr<KeptPrompts> cache_;  // null: nothing is kept
 
  private:
   // What the serving thread takes out of the lock to do.
@@ -252,6 +282,16 @@ class Serving::Impl {
               fmt::format("priority is {}; it must be {} to {}", request.priority, -kMaxPriority, kMaxPriority)};
     }
     return {};
+  }
+
+  // The longest beginning of a prompt in any slot.
+  int64_t longest_held(std::span<const int32_t> tokens) const {
+    const std::lock_guard lock(mutex_);
+    int64_t longest = 0;
+    for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
+      longest = std::max(longest, common_prefix(scheduler_.held(s), tokens));
+    }
+    return longest;
   }
 
   // The prompt, or where it is too long and may be shifted, what shifts leave of it.
@@ -297,25 +337,32 @@ class Serving::Impl {
       }
     }
     end_all(StopReason::kCancelled, {});
+    save_rest();
   }
 
   // Waits for something to do and does it. False: the thread is to end.
   bool run_once() {
     std::vector<Ending> endings;
     bool ready = false;
+    int32_t slot_to_save = -1;
     {
       std::unique_lock lock(mutex_);
       in_step_ = false;
       rest_.notify_all();
-      wake_.wait(lock, [&] { return stopping_ || !cancelled_.empty() || (n_pauses_ == 0 && has_work()); });
+      while (!stopping_ && cancelled_.empty() && (n_pauses_ > 0 || !has_work()) && slot_to_save < 0) {
+        slot_to_save = wait_for_work(lock);
+      }
       if (stopping_) {
         return false;
       }
       take_cancelled(endings);
       ready = n_pauses_ == 0 && has_work();
-      in_step_ = ready;
+      in_step_ = ready || slot_to_save >= 0;
     }
     finish(endings);
+    if (slot_to_save >= 0) {
+      cache_->keep(*context_, slot_to_save, 0);
+    }
     if (ready) {
       step();
     }
@@ -325,24 +372,65 @@ class Serving::Impl {
   // Every request that was queued wants something until it has ended. REQUIRES: mutex_.
   [[nodiscard]] bool has_work() const { return !jobs_.empty(); }
 
+  // Waits until something may have changed. Result: an idle slot whose prompt is to be written now, or -1.
+  int32_t wait_for_work(std::unique_lock<std::mutex>& lock) {
+    const int32_t slot = n_pauses_ > 0 || has_work() ? -1 : next_unsaved();
+    if (slot < 0 || cache_->busy()) {
+      wake_.wait(lock);
+      return -1;
+    }
+    const int64_t wait_us = scheduler_.last_use_us(slot) + kIdleUsBeforeSaving - now_us();
+    if (wait_us > 0) {
+      wake_.wait_for(lock, std::chrono::microseconds(wait_us));
+      return -1;
+    }
+    saved_us_[static_cast<size_t>(slot)] = scheduler_.last_use_us(slot);
+    return slot;
+  }
+
+  // The idle slot used least recently whose prompt has not been written since; -1: there is none, or no folder.
+  // REQUIRES: mutex_.
+  [[nodiscard]] int32_t next_unsaved() const {
+    int32_t oldest = -1;
+    for (int32_t s = 0; cache_ != nullptr && cache_->has_folder() && dead_.ok() && s < scheduler_.n_slots(); ++s) {
+      const int64_t used = scheduler_.last_use_us(s);
+      const bool unsaved =
+          scheduler_.user(s) < 0 && !scheduler_.held(s).empty() && saved_us_[static_cast<size_t>(s)] != used;
+      oldest = unsaved && (oldest < 0 || used < scheduler_.last_use_us(oldest)) ? s : oldest;
+    }
+    return oldest;
+  }
+
+  // At the end, what idle slots hold goes to the folder. Somebody who has paused the steps has the context.
+  void save_rest() {
+    while (true) {
+      int32_t slot = -1;
+      {
+        const std::lock_guard lock(mutex_);
+        slot = n_pauses_ > 0 ? -1 : next_unsaved();
+        if (slot < 0) {
+          return;
+        }
+        saved_us_[static_cast<size_t>(slot)] = scheduler_.last_use_us(slot);
+      }
+      cache_->flush();
+      cache_->keep(*context_, slot, 0);
+    }
+  }
+
   void step() {
     SchedulerStep step;
-    std::vector<std::pair<ServingJob*, SchedulerView>> begun;
     std::vector<std::pair<ServingJob*, int64_t>> rows;
     {
       const std::lock_guard lock(mutex_);
       step = scheduler_.next_step(now_us());
-      for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
-        if (const int64_t id = scheduler_.user(s); id >= 0 && !jobs_.at(id)->has_begun()) {
-          begun.emplace_back(jobs_.at(id).get(), scheduler_.view(id));
-        }
-      }
       rows = mark_embeddings(step);
     }
-    for (const auto& [job, view] : begun) {
-      job->begin(view.slot, view.n_cached);
+    Status status = make_moves(step);
+    tell_begun();
+    if (status.ok()) {
+      status = decode(step);
     }
-    const Status status = carry_out(step);
     if (!status.ok()) {
       fail(step, status);
       return;
@@ -353,6 +441,24 @@ class Serving::Impl {
     if (!step.batch.empty()) {
       report_reading(step);
       advance(step);
+    }
+    for (const int32_t slot : step.keeps) {
+      cache_->keep(*context_, slot, 0);
+    }
+  }
+
+  void tell_begun() {
+    std::vector<std::pair<ServingJob*, SchedulerView>> begun;
+    {
+      const std::lock_guard lock(mutex_);
+      for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
+        if (const int64_t id = scheduler_.user(s); id >= 0 && !jobs_.at(id)->has_begun()) {
+          begun.emplace_back(jobs_.at(id).get(), scheduler_.view(id));
+        }
+      }
+    }
+    for (const auto& [job, view] : begun) {
+      job->begin(view.slot, view.n_cached);
     }
   }
 
@@ -382,10 +488,57 @@ class Serving::Impl {
     return rows;
   }
 
-  Status carry_out(const SchedulerStep& step) {
+  Status make_moves(const SchedulerStep& step) {
     for (const SequenceMove& move : step.moves) {
+      if (move.from == kFromKept) {
+        TRY(bring_back(move));
+        continue;
+      }
+      keep_before(move);
       TRY(move.from >= 0 ? context_->fork(move.from, move.to, move.length) : context_->truncate(move.to, move.length));
     }
+    return {};
+  }
+
+  Status bring_back(const SequenceMove& move) {
+    std::vector<int32_t> tokens;
+    {
+      const std::lock_guard lock(mutex_);
+      const std::span<const int32_t> held = scheduler_.held(move.to);
+      tokens.assign(held.begin(), held.end());
+    }
+    const KeptPrompts::Fetched fetched = cache_->fetch(tokens);
+    keep_before(move);
+    ASSIGN_OR_RETURN(const int64_t length, cache_->restore(*context_, move.to, fetched));
+    const std::lock_guard lock(mutex_);
+    scheduler_.restored(move.to, length);
+    return {};
+  }
+
+  // What a move takes from a slot is kept, but for what stays in slots. A request that shifts its own context has no
+  // use for what it drops.
+  void keep_before(const SequenceMove& move) {
+    if (cache_ == nullptr || context_->length(move.to) == 0) {
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      const int64_t id = scheduler_.user(move.to);
+      if (id >= 0 && move.from == -1 && jobs_.at(id)->has_begun()) {
+        return;
+      }
+    }
+    const std::vector<int32_t> lost = context_->tokens(move.to);
+    int64_t n_stay = move.from == -1 ? move.length : 0;
+    for (int32_t s = 0; s < context_->options().n_seq_max; ++s) {
+      if (s != move.to) {
+        n_stay = std::max(n_stay, context_->memory().rewind_length(s, common_prefix(context_->tokens(s), lost)));
+      }
+    }
+    cache_->keep(*context_, move.to, n_stay);
+  }
+
+  Status decode(const SchedulerStep& step) {
     if (step.batch.empty()) {
       return {};
     }
@@ -611,6 +764,7 @@ class Serving::Impl {
   bool stopping_ = false;  // the thread ends
   Status dead_;
   ServingCounters counters_;
+  std::vector<int64_t> saved_us_;  // by slot: its last use when it was given to the folder of prompts
 
   std::once_flag joined_;
   std::thread thread_;
@@ -628,7 +782,11 @@ Result<std::unique_ptr<Serving>> Serving::start(std::unique_ptr<Context> context
                                                 const Log& log) {
   TRY(context->model().text_status());
   TRY(check_options(*context, options));
-  auto impl = std::make_unique<Impl>(std::move(context), options, log);
+  std::unique_ptr<KeptPrompts> cache;
+  if (options.cache.wanted() && !scheduler_options(*context, options).forget_prefixes) {
+    ASSIGN_OR_RETURN(cache, KeptPrompts::open(*context, options.cache, log));
+  }
+  auto impl = std::make_unique<Impl>(std::move(context), std::move(cache), options, log);
   TRY(impl->start());
   return std::unique_ptr<Serving>(new Serving(std::move(impl)));
 }
@@ -700,6 +858,11 @@ Status Serving::drain(std::chrono::milliseconds grace) {
 
 void Serving::stop() {
   impl_->stop();
+}
+
+bool Serving::wants_branches() const {
+  const SchedulerOptions options = scheduler_options(*impl_->context_, impl_->options_);
+  return (options.recurrent && !options.forget_prefixes) || options.keep_windows;
 }
 
 Context& Serving::context() {

@@ -30,6 +30,7 @@
 #include "base/status.h"
 #include "runtime/context.h"
 #include "runtime/embedding.h"
+#include "runtime/kept_prompts_options.h"
 #include "runtime/sampler_options.h"
 #include "runtime/stop.h"
 #include "runtime/token_choice.h"
@@ -64,7 +65,7 @@ struct ServingRequest {
   bool wants_progress = false;  // on_progress while the prompt is read
   int32_t slot = -1;            // the slot to use, whatever it holds; negative: any
   /// Lengths at which other prompts may part from this one (the end of its system message, say), ascending: models with
-  /// recurrent state keep a snapshot there. Others can part anywhere.
+  /// recurrent state keep a snapshot there, models with windows a state in the cache. Others can part anywhere.
   std::vector<int64_t> branches = {};
   std::shared_ptr<TokenConstraint> constraint = {};  // may be null
   /// Reads the prompt for its embedding and generates nothing (StopReason::kLimit): n_ctx tokens at most.
@@ -125,6 +126,8 @@ struct ServingOptions {
   int64_t prompt_tokens_per_step = 0;  // while others generate; 0: n_ubatch / 4. At least 64
   int64_t priority_ms = 10000;         // of waiting, for one level of priority
   bool batch_invariant = false;        // see the top; models without recurrent state are so anyway
+  /// Prompts that must leave their slots are kept (kept_prompts.h), unless batch_invariant reads all anew anyway.
+  KeptPromptsOptions cache = {};
 };
 
 struct SlotView {
@@ -158,12 +161,14 @@ struct ServingCounters {
   int64_t n_running = 0;      // now
   int64_t kv_pages_used = 0;  // now, over all classes
   int64_t kv_pages_max = 0;
+  KeptPromptsCounters cache;
 };
 
 class Serving {
  public:
   /// Starts the thread. The context is empty or holds what its slots may begin with; nobody else may use it except
-  /// while paused. Errors: text_status(); kInvalidArgument (names the option), kOutOfMemory.
+  /// while paused. Errors: text_status(); kInvalidArgument (names the option), kOutOfMemory; those of
+  /// KeptPrompts::open().
   static Result<std::unique_ptr<Serving>> start(std::unique_ptr<Context> context, const ServingOptions& options,
                                                 const Log& log = {});
   /// As stop().
@@ -200,9 +205,13 @@ class Serving {
   /// Takes no more requests and waits for those it has. Errors: kDeadlineExceeded after `grace`: what still ran was
   /// cancelled.
   Status drain(std::chrono::milliseconds grace);
-  /// Takes no more requests, cancels those it has and ends the thread; all on_end calls come before it returns.
+  /// Takes no more requests, cancels those it has and ends the thread; all on_end calls come before it returns. With a
+  /// folder for prompts, those in the slots are written to it.
   /// REQUIRES: not called from a sink.
   void stop();
+
+  /// Whether ServingRequest::branches make a difference.
+  [[nodiscard]] bool wants_branches() const;
 
   [[nodiscard]] Context& context();
   [[nodiscard]] const ServingOptions& options() const;

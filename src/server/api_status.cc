@@ -202,6 +202,15 @@ Status api_metrics(Call& call) {
         ratio(as_double(c.n_busy_slots), as_double(c.n_steps)));
   gauge("kv_pages_used", "Pages of the KV cache in use", as_double(c.kv_pages_used));
   gauge("kv_pages_max", "Pages of the KV cache", as_double(c.kv_pages_max));
+  counter("prompt_cache_kept_total", "Prompts kept beside the slots", as_double(c.cache.n_kept));
+  counter("prompt_cache_keep_seconds_total", "Time for that, in which no batch ran", c.cache.keep_ms / 1000);
+  counter("prompt_cache_restored_total", "Kept prompts brought back to slots", as_double(c.cache.n_restored));
+  counter("prompt_cache_restored_tokens_total", "Tokens that they brought", as_double(c.cache.restored_tokens));
+  counter("prompt_cache_restore_seconds_total", "Time for that, in which no batch ran", c.cache.restore_ms / 1000);
+  counter("prompt_cache_failed_total", "Kept prompts that were lost", as_double(c.cache.n_failed));
+  gauge("prompt_cache_states", "Kept prompts", as_double(c.cache.n_states));
+  gauge("prompt_cache_ram_bytes", "Host memory that they take", as_double(c.cache.ram_bytes));
+  gauge("prompt_cache_dir_bytes", "Bytes in the folder of --cache-dir", as_double(c.cache.folder_bytes));
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);
   call.exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8", text.str());

@@ -64,6 +64,7 @@ Result<ChatRequest> read_chat(const Call& call, Json body) {
   TRY(fields.read("reasoning_format", reasoning));
   ASSIGN_OR_RETURN(ChatPrompt prompt, render_chat(call, dump_json(body)));
   request.serving.prompt = std::move(prompt.tokens);
+  request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
   request.format = call.model->chat_format;
   if (reasoning == "none") {

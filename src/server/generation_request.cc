@@ -274,6 +274,43 @@ Result<ChatPrompt> render_chat(const Call& call, std::string_view request_json) 
   return prompt;
 }
 
+// Two renderings with other first messages tell where the system part ends, whatever the template does with it; the
+// messages differ in their first character, so this prompt's own parts from one of them at the latest place that all
+// chats share.
+std::vector<int64_t> chat_branches(const Call& call, Json body, std::span<const int32_t> prompt) {
+  const auto messages = body.find("messages");
+  if (!call.model->serving->wants_branches() || messages == body.end() || !messages->is_array() || prompt.empty()) {
+    return {};
+  }
+  const auto is_system = [](const Json& message) {
+    const std::string role = message.is_object() ? message.value("role", Json()).dump() : std::string();
+    return role == "\"system\"" || role == "\"developer\"";
+  };
+  Json leading = Json::array();
+  for (const Json& message : *messages) {
+    if (!is_system(message)) {
+      break;
+    }
+    leading.push_back(message);
+  }
+  if (leading.empty() && !body.contains("tools")) {
+    return {};
+  }
+  size_t common = prompt.size() - 1;
+  for (const char* other : {"A", "b"}) {
+    Json all = leading;
+    all.push_back({{"role", "user"}, {"content", other}});
+    body["messages"] = std::move(all);
+    const auto rendered = render_chat(call, dump_json(body));
+    if (!rendered.ok()) {
+      return {};
+    }
+    const auto parting = std::ranges::mismatch(prompt.first(common), rendered->tokens).in1;
+    common = static_cast<size_t>(parting - prompt.begin());
+  }
+  return common == 0 ? std::vector<int64_t>() : std::vector{static_cast<int64_t>(common)};
+}
+
 std::vector<ServingRequest> with_choices(ServingRequest request, int64_t n) {
   std::vector<ServingRequest> requests;
   for (int64_t i = 0; i < n; ++i) {

@@ -2,6 +2,7 @@
 // From a request's JSON to what Serving takes: sampling, stops, lengths, probabilities, and prompts.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,11 @@ struct ChatPrompt {
 };
 /// What the chat template makes of a request in OpenAI's form. Errors: those of ChatTemplate::render.
 Result<ChatPrompt> render_chat(const Call& call, std::string_view request_json);
+
+/// Lengths at which other chats may part from this one: where the first message behind the leading system messages
+/// begins, tools included. prompt: what render_chat() made of the body. Empty where there is no such place, and where
+/// nobody asks (Serving::wants_branches()).
+std::vector<int64_t> chat_branches(const Call& call, Json body, std::span<const int32_t> prompt);
 
 /// n copies of a request, whose seeds follow each other.
 std::vector<ServingRequest> with_choices(ServingRequest request, int64_t n);
