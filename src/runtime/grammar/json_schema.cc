@@ -123,9 +123,12 @@ struct Place {
 
 class SchemaConverter {
  public:
-  explicit SchemaConverter(const Json& document) : document_(document) {}
-
-  Result<std::string> convert();
+  /// Result: an expression for the documents of the schema at pointer.
+  Result<std::string> convert(const Json& document, const std::string& pointer);
+  /// The next document is another.
+  void forget_document() { references_.clear(); }
+  std::string need(std::string_view rule);
+  [[nodiscard]] std::string text() const;
 
  private:
   using Types = std::vector<std::string_view>;
@@ -152,7 +155,6 @@ class SchemaConverter {
   Status merge_keyword(Json& into, const std::string& key, const Json& theirs, const Place& at);
   Status merge_properties(Json& into, const Json& other, const Place& at);
 
-  std::string need(std::string_view rule);
   Result<std::string> add_rule(std::string body);
   [[nodiscard]] static Status fail(ErrorCode code, const Place& at, std::string_view message);
   [[nodiscard]] static Status bad(const Place& at, std::string_view message) {
@@ -164,10 +166,11 @@ class SchemaConverter {
     return fail(kNothingFits, at, message);
   }
 
-  const Json& document_;
+  const Json* document_ = nullptr;
   std::vector<std::pair<std::string, std::string>> rules_;  // name, body
   std::unordered_map<std::string, std::string> by_body_;
-  std::map<std::string, std::string> references_;  // target → rule
+  std::map<std::string, std::string> references_;  // target in document_ → rule
+  size_t n_references_ = 0;                        // in all documents
   std::vector<bool> needed_ = std::vector<bool>(json_rules().size(), false);
   size_t n_merged_nodes_ = 0;
   size_t n_values_ = 0;
@@ -177,9 +180,14 @@ Status SchemaConverter::fail(ErrorCode code, const Place& at, std::string_view m
   return {code, fmt::format("JSON schema, at {}: {}", at.pointer, message)};
 }
 
-Result<std::string> SchemaConverter::convert() {
-  ASSIGN_OR_RETURN(const std::string root, value({document_, "#", 0}));
-  std::string text = "root ::= " + root + "\n";
+Result<std::string> SchemaConverter::convert(const Json& document, const std::string& pointer) {
+  document_ = &document;
+  ASSIGN_OR_RETURN(const Json* schema, resolve({document, "#", 0}, pointer));
+  return value({*schema, pointer, 0});
+}
+
+std::string SchemaConverter::text() const {
+  std::string text;
   for (const auto& [name, body] : rules_) {
     text += name + " ::= " + body + "\n";
   }
@@ -334,7 +342,7 @@ Result<const Json*> SchemaConverter::resolve(const Place& at, const std::string&
     return fail(ErrorCode::kUnsupported, at,
                 fmt::format("'$ref' {} leads out of the document; put the schema under $defs", target.substr(0, 100)));
   }
-  const Json* found = &document_;
+  const Json* found = document_;
   for (size_t begin = 1; begin < target.size();) {
     const size_t end = std::min(target.find('/', begin + 1), target.size());
     std::string name;
@@ -373,7 +381,7 @@ Result<std::string> SchemaConverter::reference(const Place& at) {
   const auto [found, is_new] = references_.try_emplace(target, "");
   if (is_new) {
     // The rule's name is known before its body, which may refer to it again.
-    const std::string name = fmt::format("ref{}", references_.size());
+    const std::string name = fmt::format("ref{}", ++n_references_);
     found->second = name;
     ASSIGN_OR_RETURN(std::string body, value({*schema, target, at.depth + 1}));
     if (body == name) {
@@ -849,22 +857,50 @@ Status SchemaConverter::merge_properties(Json& into, const Json& other, const Pl
 
 }  // namespace
 
-Result<std::string> json_schema_grammar(std::string_view schema) {
+struct JsonSchemaRules::Impl {
+  std::string schema;
+  Json document;
+  SchemaConverter converter;
+};
+
+JsonSchemaRules::JsonSchemaRules() : impl_(std::make_unique<Impl>()) {}
+JsonSchemaRules::~JsonSchemaRules() = default;
+
+Result<std::string> JsonSchemaRules::add(std::string_view schema, const std::string& pointer) {
   if (schema.size() > kMaxSchemaBytes) {
     return Status(
         ErrorCode::kInvalidArgument,
         fmt::format("the JSON schema has {} bytes, more than {}; make it smaller", schema.size(), kMaxSchemaBytes));
   }
   TRY(check_json_limits(schema, {kMaxSchemaDepth, kMaxMembers}).with_context("JSON schema"));
-  const Json document = Json::parse(schema, nullptr, false);
-  if (document.is_discarded()) {
-    return Status(ErrorCode::kInvalidArgument, "the JSON schema is no JSON text; check quotes, commas and brackets");
+  if (impl_->document.is_null() || impl_->schema != schema) {
+    Json document = Json::parse(schema, nullptr, false);
+    if (document.is_discarded()) {
+      return Status(ErrorCode::kInvalidArgument, "the JSON schema is no JSON text; check quotes, commas and brackets");
+    }
+    impl_->schema = schema;
+    impl_->document = std::move(document);
+    impl_->converter.forget_document();
   }
-  Result<std::string> grammar = SchemaConverter(document).convert();
-  if (!grammar.ok() && grammar.status().code() == kNothingFits) {
-    return Status(ErrorCode::kInvalidArgument, grammar.status().message());
+  Result<std::string> expression = impl_->converter.convert(impl_->document, pointer);
+  if (!expression.ok() && expression.status().code() == kNothingFits) {
+    return Status(ErrorCode::kInvalidArgument, expression.status().message());
   }
-  return grammar;
+  return expression;
+}
+
+std::string JsonSchemaRules::add_any(std::string_view kind) {
+  return impl_->converter.need(fmt::format("json-{}", kind));
+}
+
+std::string JsonSchemaRules::text() const {
+  return impl_->converter.text();
+}
+
+Result<std::string> json_schema_grammar(std::string_view schema) {
+  JsonSchemaRules rules;
+  ASSIGN_OR_RETURN(const std::string root, rules.add(schema));
+  return "root ::= " + root + "\n" + rules.text();
 }
 
 }  // namespace tessera

@@ -16,6 +16,7 @@
 // #37839, ggml-org/llama.cpp#24097). Annotations (title, default, examples, unknown formats and keywords) are passed
 // over, as the specification says.
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,28 @@ inline constexpr int kMaxSchemaDepth = 200;  // of brackets in the schema's text
 /// counted each time. Errors: kInvalidArgument (no JSON, a keyword with a value of the wrong kind, a $ref to nothing,
 /// nothing fits) and kUnsupported, both with the place as a JSON pointer and the keyword.
 Result<std::string> json_schema_grammar(std::string_view schema);
+
+/// The rules of several schemas for one grammar, which share what is equal in them.
+class JsonSchemaRules {
+ public:
+  JsonSchemaRules();
+  ~JsonSchemaRules();
+  JsonSchemaRules(const JsonSchemaRules&) = delete;
+  JsonSchemaRules& operator=(const JsonSchemaRules&) = delete;
+
+  /// Adds the documents of a schema. pointer: where it stands in the text, as "$ref" has it. Result: a GBNF expression
+  /// that can be put into a row. Errors: those of json_schema_grammar(); add nothing more after one.
+  Result<std::string> add(std::string_view schema, const std::string& pointer = "#");
+  /// Adds any JSON of a kind. Result: the rule's name. REQUIRES: kind is "object", "string" or "value".
+  std::string add_any(std::string_view kind);
+  /// All rules that the expressions need. None is called root; all names are r or ref with a number, ws, or have a
+  /// hyphen.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 /// The GBNF of any JSON document: of an object where only_objects, else of any value.
 std::string json_grammar(bool only_objects);
