@@ -94,7 +94,7 @@ class Session {
   /// Begins with what the sequence holds, which must not be used by others. REQUIRES: 0 <= seq < the context's
   /// n_seq_max; context outlives this.
   explicit Session(Context& context, int32_t seq = 0)
-      : context_(context), seq_(seq), held_(context.tokens(seq)), samplers_(context.model(), true) {}
+      : context_(context), seq_(seq), held_(context.tokens(seq)), samplers_(context.model()) {}
 
   /// Generates after prompt. Result: also what a cancelled generation has brought so far. With a grammar in the options
   /// the text follows it: the model may end only where the grammar does, and where it does and nothing can follow the

@@ -130,7 +130,7 @@ void Sampler::accept(std::span<const int32_t> tokens) {
 
 Sampler::GrammarState Sampler::grammar_state() const {
   if (!grammar_) {
-    return GrammarState::kNone;
+    return masks_ == nullptr ? GrammarState::kNone : GrammarState::kIncomplete;
   }
   if (too_complex_) {
     return GrammarState::kTooComplex;
@@ -167,6 +167,18 @@ int32_t Sampler::sample(std::span<const float> logits) {
   return chosen->id;
 }
 
+void Sampler::force(int32_t id) {
+  begin_grammar();
+  drew_ = true;
+  accept({&id, 1});
+}
+
+void Sampler::begin_grammar() {
+  if (masks_ != nullptr) {
+    grammar_.emplace(std::exchange(masks_, nullptr));
+  }
+}
+
 std::span<const TokenProbability> Sampler::distribution(std::span<const float> logits) {
   const uint64_t state = state_;
   const double total = run_chain(logits);
@@ -180,6 +192,7 @@ std::span<const TokenProbability> Sampler::distribution(std::span<const float> l
 // Leaves the candidates weighed. Result: the sum of their weights.
 double Sampler::run_chain(std::span<const float> logits) {
   candidates_.reset(logits);
+  begin_grammar();
   if (grammar_) {
     const Result<const TokenMask*> mask = grammar_->mask();
     too_complex_ = !mask.ok();

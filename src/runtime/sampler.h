@@ -14,8 +14,10 @@
 // Not thread-safe: one sampler per generation. It keeps its buffers from token to token.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/grammar/matcher.h"
@@ -44,6 +46,10 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options, DryBreakers breakers = {},
                    std::optional<GrammarMatcher> grammar = std::nullopt, const Tokenizer* tokenizer = nullptr);
 
+  /// Gives a sampler without a grammar one, which begins with the first token that is chosen. The masks are touched
+  /// from then on only, by the thread that samples.
+  void set_grammar(std::shared_ptr<GrammarMasks> masks) { masks_ = std::move(masks); }
+
   /// Adds to the history that penalties and DRY look at: the prompt first, then every token that was chosen. From the
   /// first sample() on the grammar follows these tokens, too; what came before was the prompt.
   void accept(std::span<const int32_t> tokens);
@@ -53,6 +59,9 @@ class Sampler {
   /// none that the grammar allows (see grammar_state()).
   /// Cost: one pass over the logits while top_k is small.
   int32_t sample(std::span<const float> logits);
+
+  /// As if id had been drawn and accepted, whatever the logits and the grammar say.
+  void force(int32_t id);
 
   /// What sample() would draw from next: probabilities sum to 1, in no particular order but the same each time (best
   /// first if top_k or top_p limit them and neither typical_p nor XTC comes after). Draws and learns nothing. Valid
@@ -77,6 +86,7 @@ class Sampler {
   [[nodiscard]] static bool uses_infill(const SamplerOptions& options);
 
  private:
+  void begin_grammar();
   double run_chain(std::span<const float> logits);
   void run_step(SamplerStep step, std::span<const float> logits);
   [[nodiscard]] std::optional<int32_t> end_token(std::span<const float> logits) const;
@@ -90,6 +100,7 @@ class Sampler {
   std::optional<Mirostat> mirostat_;
   std::optional<AdaptiveP> adaptive_;
   const Tokenizer* tokenizer_;
+  std::shared_ptr<GrammarMasks> masks_;  // that grammar_ is made of when it begins
   std::optional<GrammarMatcher> grammar_;
   bool too_complex_ = false;        // a limit of the grammar was met
   bool drew_ = false;               // sample() was called

@@ -47,6 +47,31 @@ GrammarMatcher matcher_of(std::string_view gbnf, int32_t n_vocab) {
   return GrammarMatcher(std::make_shared<GrammarMasks>(*grammar, std::make_shared<const TokenTrie>(pieces, end_ids)));
 }
 
+TEST(Sampler, ForcedTokensMoveTheGrammar) {
+  auto grammar = Grammar::parse("root ::= \"3;\" [57] \";\"");
+  ASSERT_TRUE(grammar.ok());
+  std::vector<std::string> pieces;
+  for (int32_t id = 0; id < 10; ++id) {
+    pieces.push_back(std::to_string(id) + ";");
+  }
+  const auto masks =
+      std::make_shared<GrammarMasks>(*grammar, std::make_shared<const TokenTrie>(pieces, std::vector{9}));
+  for (const bool has_sampled : {false, true}) {  // before the grammar has begun, too
+    Sampler sampler(plain());
+    EXPECT_EQ(sampler.grammar_state(), Sampler::GrammarState::kNone);
+    sampler.set_grammar(masks);
+    sampler.accept(std::vector{1, 2});  // the prompt
+    EXPECT_EQ(sampler.grammar_state(), Sampler::GrammarState::kIncomplete);
+    if (has_sampled) {
+      EXPECT_EQ(sampler.sample(std::vector<float>(10)), 3);
+    }
+    sampler.force(3);
+    EXPECT_THAT(sampler.sample(std::vector<float>(10)), testing::AnyOf(5, 7));
+    sampler.force(5);
+    EXPECT_EQ(sampler.grammar_state(), Sampler::GrammarState::kComplete);
+  }
+}
+
 TEST(Sampler, AGrammarLimitsWhatIsChosen) {
   std::vector<float> logits(100);
   std::iota(logits.begin(), logits.end(), 0.0F);

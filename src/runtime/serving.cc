@@ -78,7 +78,7 @@ class Serving::Impl {
         cache_(std::move(cache)),
         log_(std::move(log)),
         tokenizer_(context_->model().tokenizer()),
-        samplers_(context_->model(), false),
+        samplers_(context_->model()),
         scheduler_(context_->memory(), scheduler_options(*context_, options), cache_.get()),
         saved_us_(static_cast<size_t>(scheduler_.n_slots()), -1) {
     for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
@@ -745,7 +745,7 @@ class Serving::Impl {
   const Clock::time_point started_ = Clock::now();
 
   std::mutex sampler_mutex_;
-  SamplerMaker samplers_;  // guarded by sampler_mutex_; each request's grammar is its own
+  SamplerMaker samplers_;  // guarded by sampler_mutex_; its samplers run on the serving thread
 
   std::mutex slot_mutex_;  // one save, restore or erase at a time
 

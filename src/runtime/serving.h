@@ -31,6 +31,7 @@
 #include "runtime/context.h"
 #include "runtime/embedding.h"
 #include "runtime/kept_prompts_options.h"
+#include "runtime/reasoning_budget.h"
 #include "runtime/sampler_options.h"
 #include "runtime/stop.h"
 #include "runtime/token_choice.h"
@@ -67,6 +68,7 @@ struct ServingRequest {
   /// Lengths at which other prompts may part from this one (the end of its system message, say), ascending: models with
   /// recurrent state keep a snapshot there, models with windows a state in the cache. Others can part anywhere.
   std::vector<int64_t> branches = {};
+  ReasoningLimit reasoning = {};
   std::shared_ptr<TokenConstraint> constraint = {};  // may be null
   /// Reads the prompt for its embedding and generates nothing (StopReason::kLimit): n_ctx tokens at most.
   std::optional<Pooling> pooling = {};

@@ -12,6 +12,7 @@ ServingJob::ServingJob(std::shared_ptr<const ServingRequest> request, std::share
     : request_(std::move(request)),
       sink_(std::move(sink)),
       sampler_(std::move(sampler)),
+      reasoning_(request_->reasoning),
       tokenizer_(tokenizer),
       text_(tokenizer, request_->stop, request_->show_special),
       n_keep_(kept_tokens(tokenizer, prompt, request_->n_keep)) {
@@ -101,10 +102,16 @@ Status ServingJob::pick(std::span<const float> logits, int64_t n_tokens) {
     const std::span<const TokenProbability> distribution = sampler_.distribution(allowed);
     drawn_from.assign(distribution.begin(), distribution.end());
   }
-  ASSIGN_OR_RETURN(token_, choose_token(sampler_, allowed, n_tokens));
+  if (const std::optional<int32_t> forced = reasoning_.forced()) {
+    token_ = *forced;
+    sampler_.force(token_);
+  } else {
+    ASSIGN_OR_RETURN(token_, choose_token(sampler_, allowed, n_tokens));
+  }
   if (token_ == kNoToken) {
     return {};
   }
+  reasoning_.accept(tokenizer_.piece(token_));
   if (request_->constraint != nullptr) {
     TRY(request_->constraint->accept(token_));
   }

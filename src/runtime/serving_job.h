@@ -61,6 +61,7 @@ class ServingJob {
   std::shared_ptr<const ServingRequest> request_;
   std::shared_ptr<ServingSink> sink_;
   Sampler sampler_;
+  ReasoningBudget reasoning_;
   const Tokenizer& tokenizer_;
   TokenText text_;
   std::optional<EmbeddingPool> pool_;

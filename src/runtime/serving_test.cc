@@ -205,6 +205,44 @@ TEST_P(ServingOfModels, NeighboursChangeNothing) {
   EXPECT_GT(serving->counters().n_busy_slots, serving->counters().n_steps);
 }
 
+TEST_P(ServingOfModels, RequestsShareAGrammar) {
+  const Rig rig(GetParam(), sizes(256, 4));
+  const auto serving = rig.serve();
+  std::vector<std::shared_ptr<Recorder>> answers;
+  for (int32_t i = 0; i < 12; ++i) {  // more grammars than are kept, each of several requests at once
+    ServingRequest request = greedy(ids(i, 5), 40);
+    request.ignore_eos = false;
+    request.sampling.temperature = 1;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.grammar = "root ::= [a-c]{" + std::to_string(2 + i % 10) + "}";
+    answers.push_back(submit(*serving, request));
+    answers.push_back(submit(*serving, request));
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const std::string& text = answers[i]->wait().text();
+    EXPECT_EQ(text.size(), 2 + i / 2 % 10) << text;
+    EXPECT_EQ(text.find_first_not_of("abc"), std::string::npos) << text;
+    EXPECT_EQ(text, answers[i - i % 2]->text());
+  }
+}
+
+TEST_P(ServingOfModels, TheEndOfReasoningIsForced) {
+  const Rig rig(GetParam(), sizes(256, 2));
+  const auto serving = rig.serve();
+  const auto free = submit(*serving, greedy(ids(3, 5), 8));
+  const std::vector<int32_t> thoughts = free->wait().ids();
+  ServingRequest request = greedy(ids(3, 5), 8);
+  request.reasoning = {.n_tokens = 3, .begin = "<", .end = "never written", .end_tokens = {40, 41}, .is_open = true};
+  const auto limited = submit(*serving, request);
+  const std::vector<int32_t> found = limited->wait().ids();
+  ASSERT_EQ(found.size(), 8U);
+  EXPECT_TRUE(std::equal(thoughts.begin(), thoughts.begin() + 3, found.begin()));
+  EXPECT_EQ((std::vector{found[3], found[4]}), (std::vector{40, 41}));
+  // What follows is the answer to all of it.
+  const auto rest = submit(*serving, greedy(joined(ids(3, 5), {found.begin(), found.begin() + 5}), 3));
+  EXPECT_EQ(rest->wait().ids(), std::vector<int32_t>(found.begin() + 5, found.end()));
+}
+
 // Every turn's prompt is the last one, its answer and something new: what is read is that and the answer's last token,
 // which was chosen and never decoded.
 TEST_P(ServingOfModels, AConversationReadsOnlyWhatIsNew) {

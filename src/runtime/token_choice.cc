@@ -28,33 +28,30 @@ Result<Sampler> SamplerMaker::make(SamplerOptions options, bool ignore_eos) {
       options.logit_bias.push_back({id, kBanned});
     }
   }
-  ASSIGN_OR_RETURN(std::optional<GrammarMatcher> grammar, make_grammar(options));
-  if (!Sampler::uses_dry(options)) {
-    return Sampler(options, {}, std::move(grammar), &tokenizer);
-  }
-  if (breaker_texts_ != options.dry_sequence_breakers) {
+  if (Sampler::uses_dry(options) && breaker_texts_ != options.dry_sequence_breakers) {
     ASSIGN_OR_RETURN(breakers_, DryBreakers::create(tokenizer, options.dry_sequence_breakers));
     breaker_texts_ = options.dry_sequence_breakers;
   }
-  return Sampler(options, breakers_, std::move(grammar), &tokenizer);
+  Sampler sampler(options, Sampler::uses_dry(options) ? breakers_ : DryBreakers(), std::nullopt, &tokenizer);
+  if (!options.grammar.empty() || !options.json_schema.empty()) {
+    ASSIGN_OR_RETURN(std::shared_ptr<GrammarMasks> masks, grammar(options));
+    sampler.set_grammar(std::move(masks));
+  }
+  return sampler;
 }
 
-// Of the options' grammar, if they have one.
-Result<std::optional<GrammarMatcher>> SamplerMaker::make_grammar(const SamplerOptions& options) {
-  const std::string text = options.grammar + '\0' + options.json_schema;
-  if (text.size() == 1) {
-    return std::optional<GrammarMatcher>();
-  }
-  if (grammar_ != nullptr && grammar_text_ == text) {
-    return std::optional(GrammarMatcher(grammar_));
+Result<std::shared_ptr<GrammarMasks>> SamplerMaker::grammar(const SamplerOptions& options) {
+  std::string text = options.grammar + '\0' + options.json_schema;
+  const auto found = std::ranges::find(grammars_, text, &KeptGrammar::text);
+  if (found != grammars_.end()) {
+    std::rotate(grammars_.begin(), found, found + 1);
+    return grammars_.front().masks;
   }
   ASSIGN_OR_RETURN(std::shared_ptr<GrammarMasks> masks,
                    sampler_grammar(options, model_.tokenizer(), model_.token_trie()));
-  if (shares_grammars_) {
-    grammar_ = masks;
-    grammar_text_ = text;
-  }
-  return std::optional(GrammarMatcher(std::move(masks)));
+  grammars_.insert(grammars_.begin(), {std::move(text), masks});
+  grammars_.resize(std::min(grammars_.size(), kGrammarsKept));
+  return masks;
 }
 
 Result<int32_t> choose_token(Sampler& sampler, std::span<const float> logits, int64_t n_tokens) {

@@ -19,27 +19,34 @@
 
 namespace tessera {
 
-/// Makes samplers for one model and keeps what the last one was made with: its sequence breakers, which cost a look at
-/// every token, and its grammar with the masks found so far. One thread at a time.
+/// Makes samplers for one model and keeps what they have in common: sequence breakers, which cost a look at every
+/// token, and the grammars used last, with the masks found so far. One thread at a time.
 class SamplerMaker {
  public:
-  /// The model must outlive this. shares_grammars: samplers of one grammar share its masks, and are then used by one
-  /// thread at a time.
-  SamplerMaker(const Model& model, bool shares_grammars) : model_(model), shares_grammars_(shares_grammars) {}
+  /// Grammars that are kept: those of an agent's requests and a few others. Each may grow to
+  /// GrammarMasks::kMaxMaskBytes.
+  static constexpr size_t kGrammarsKept = 8;
+
+  /// The model must outlive this.
+  explicit SamplerMaker(const Model& model) : model_(model) {}
 
   /// A sampler that chooses none of the tokens that the model's file bans, nor, with ignore_eos, one that ends a
-  /// generation. Errors: those of DryBreakers::create and sampler_grammar(). REQUIRES: the model has a vocabulary.
+  /// generation. Samplers of one maker share grammars, so all that have one are used by one thread at a time; it may be
+  /// another than that of make(). Errors: those of DryBreakers::create and sampler_grammar(). REQUIRES: the model has a
+  /// vocabulary.
   Result<Sampler> make(SamplerOptions options, bool ignore_eos);
 
  private:
-  Result<std::optional<GrammarMatcher>> make_grammar(const SamplerOptions& options);
+  struct KeptGrammar {
+    std::string text;
+    std::shared_ptr<GrammarMasks> masks;
+  };
+  Result<std::shared_ptr<GrammarMasks>> grammar(const SamplerOptions& options);
 
   const Model& model_;
-  const bool shares_grammars_;
   std::vector<std::string> breaker_texts_;  // of breakers_
   DryBreakers breakers_;
-  std::string grammar_text_;               // of grammar_
-  std::shared_ptr<GrammarMasks> grammar_;  // where samplers share it
+  std::vector<KeptGrammar> grammars_;  // last used first
 };
 
 /// Draws a token and accept()s it; kNoToken: the grammar's text is complete, and nothing can follow. n_tokens: how many
