@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "server/chat_format.h"
+#include "server/chat_tools.h"
+#include "server/reasoning.h"
 #include "server/request_fields.h"
 
 namespace {
@@ -38,13 +40,21 @@ void read_fields(const tessera::Json& object) {
 
 // All that a parser makes of a text, in pieces of `step` bytes.
 std::string parsed(const char* source, std::string_view text, size_t step) {
-  tessera::ChatParser parser(tessera::detect_chat_format(source), true, "");
+  tessera::ChatTools tools;
+  tools.names = {"f"};
+  tools.strings = {{{"f", "s"}, tessera::ChatTools::Text::kPlain}};
+  tessera::ChatParser parser(tessera::with_tools(tessera::detect_chat_format(source)), "",
+                             std::make_shared<const tessera::ChatTools>(tools));
+  using Kind = tessera::ChatPiece::Kind;
   std::string all;
-  tessera::ChatPiece::Kind last = tessera::ChatPiece::Kind::kToolCall;
+  Kind last = Kind::kCallEnd;
+  bool in_call = false;
   const auto add = [&](const std::vector<tessera::ChatPiece>& pieces) {
     for (const auto& piece : pieces) {
-      if (piece.kind != last || piece.kind == tessera::ChatPiece::Kind::kToolCall) {
-        all += std::to_string(static_cast<int>(piece.kind)) + piece.name + ":";
+      CHECK(in_call || (piece.kind != Kind::kArguments && piece.kind != Kind::kCallEnd));
+      in_call = piece.kind == Kind::kCall || piece.kind == Kind::kArguments;
+      if (piece.kind != last || piece.kind == Kind::kCall) {
+        all += std::to_string(static_cast<int>(piece.kind)) + ":";
       }
       last = piece.kind;
       all += piece.text;
@@ -66,6 +76,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto body = tessera::parse_json_object(input); body.ok()) {
     read_fields(*body);
     CHECK(!tessera::dump_json(*body).empty());
+    tessera::Json chat = *body;
+    (void)tessera::read_reasoning({}, false, chat).ok();
+    if (const auto tools = tessera::read_tools(chat, {}); tools.ok() && !tools->tools.empty()) {
+      (void)tessera::chat_tools(tools->tools);
+      tessera::write_tools_into_messages(chat, tools->tools);
+    }
   }
   for (const char* source : kSources) {
     CHECK(parsed(source, input, 3) == parsed(source, input, size + 1));

@@ -32,9 +32,9 @@ def program():
 class Server:
     """A server on a free port; its standard error is kept in lines."""
 
-    def __init__(self, *flags, model=MODEL, wait=True):
+    def __init__(self, *flags, model=MODEL, wait=True, context=256):
         self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([program(), "serve", "-m", model, "--port", "0", "-c", "256", "-np", "2", "-t", "2",
+        self.process = subprocess.Popen([program(), "serve", "-m", model, "--port", "0", "-c", str(context), "-np", "2", "-t", "2",
                                          *flags], stdout=subprocess.DEVNULL, stderr=self.log)
         self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
         if wait:

@@ -417,8 +417,6 @@ class Lifecycle(unittest.TestCase):
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "42"}]}]}
             counted = server.call("POST", "/v1/messages/count_tokens", anthropic)[2]
             self.assertEqual(counted, {"input_tokens": len(ids)})
-            status, _, reply = server.call("POST", "/v1/chat/completions", {**openai, "tool_choice": "required"})
-            self.assertEqual((status, reply["error"]["type"]), (501, "not_supported_error"))
 
     def test_what_cannot_start(self):
         for flags, pattern in ((["-m", "/nowhere.gguf"], "nowhere"), (["-m", MODEL, "--host", "256.1.2.3"], "--host"),
@@ -446,8 +444,6 @@ class Clients(ServerTest):
         with self.assertRaises(openai.BadRequestError) as caught:
             client.chat.completions.create(**{**body, "temperature": "hot"})
         self.assertIn("temperature", str(caught.exception))
-        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-        client.chat.completions.create(**body, tools=[tool])
 
     def test_openai_responses(self):
         import openai

@@ -93,6 +93,10 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
   options.context.n_kv_tokens = ContextOptions::kAsOne;
   options.context.embeddings = flags.get_bool("embeddings");
   auto served = std::make_shared<ServedModel>();
+  served->reasoning.format = flags.get_string("reasoning-format");
+  served->reasoning.budget = flags.get_int("reasoning-budget");
+  served->reasoning.template_kwargs = flags.get_string("chat-template-kwargs");
+  TRY(check_reasoning(served->reasoning));
   ASSIGN_OR_RETURN(served->model, load_model(options, log, &interrupted));
   served->template_source = served->model->chat_template_source();
   if (flags.given("chat-template-file")) {

@@ -96,29 +96,87 @@ class MessageReader {
   bool had_result_ = false;
 };
 
+const ToolFields kToolFields = {.name = "name", .parameters = "input_schema"};
+
 Status convert_tools(const Fields& fields, Json& out) {
   if (const Json* tools = fields.find("tools")) {
     if (!tools->is_array()) {
       return fields.wrong("tools", *tools, "an array");
     }
-    for (const Json& tool : *tools) {
-      if (!tool.is_object() || !tool.contains("name") || !tool["name"].is_string()) {
-        return bad("field \"tools\" has a tool without a name");
+    out["tools"] = Json::array();
+    for (size_t i = 0; i < tools->size(); ++i) {
+      const Json& tool = (*tools)[i];
+      if (!tool.is_object()) {
+        return bad(fmt::format("field \"tools[{}]\" is {}; it must be an object", i, json_kind(tool)));
       }
-      Json function = {{"name", tool["name"]}, {"parameters", tool.value("input_schema", Json::object())}};
-      if (tool.contains("description")) {
-        function["description"] = tool["description"];
+      std::string type = "custom";
+      TRY(Fields(tool, fmt::format("tools[{}]", i)).read("type", type));
+      if (type != "custom") {
+        return {ErrorCode::kUnsupported,
+                fmt::format("field \"tools[{}].type\" is \"{}\"; this server runs no tools of its own", i,
+                            type.substr(0, 40))};
+      }
+      Json function = Json::object();
+      for (const auto& [from, to] : {std::pair("name", "name"), std::pair("description", "description"),
+                                     std::pair("strict", "strict"), std::pair("input_schema", "parameters")}) {
+        if (tool.contains(from)) {
+          function[to] = tool[from];
+        }
       }
       out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
     }
   }
-  if (const Json* choice = fields.find("tool_choice")) {
-    if (!choice->is_object()) {
-      return fields.wrong("tool_choice", *choice, "an object");
-    }
-    std::string type;
-    TRY(Fields(*choice, "tool_choice").read("type", type));
-    out["tool_choice"] = type == "auto" || type == "none" ? type : "required";
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr) {
+    return {};
+  }
+  if (!choice->is_object()) {
+    return fields.wrong("tool_choice", *choice, "an object");
+  }
+  const Fields inner(*choice, "tool_choice");
+  std::string type;
+  std::string name;
+  bool is_single = false;
+  TRY(inner.read("type", type));
+  TRY(inner.read("name", name));
+  TRY(inner.read("disable_parallel_tool_use", is_single));
+  if (type == "tool") {
+    out["tool_choice"] = {{"type", "function"}, {"function", {{"name", name}}}};
+  } else if (type == "auto" || type == "none" || type == "any") {
+    out["tool_choice"] = type == "any" ? "required" : type;
+  } else {
+    return bad(fmt::format(R"({} is "{}"; it must be "auto", "any", "tool" or "none")", inner.label("type"),
+                           type.substr(0, 40)));
+  }
+  if (is_single) {
+    out["parallel_tool_calls"] = false;
+  }
+  return {};
+}
+
+// {"type": "enabled", "budget_tokens": N}, "disabled", or "adaptive": as long as the model thinks fit.
+Status convert_thinking(const Fields& fields, Json& out) {
+  const Json* thinking = fields.find("thinking");
+  if (thinking == nullptr) {
+    return {};
+  }
+  if (!thinking->is_object()) {
+    return fields.wrong("thinking", *thinking, "an object");
+  }
+  const Fields inner(*thinking, "thinking");
+  std::string type;
+  TRY(inner.read("type", type));
+  if (type != "enabled" && type != "disabled" && type != "adaptive") {
+    return bad(fmt::format(R"({} is "{}"; it must be "enabled", "disabled" or "adaptive")", inner.label("type"),
+                           type.substr(0, 40)));
+  }
+  int64_t budget = type == "disabled" ? 0 : -1;
+  if (type == "enabled") {
+    TRY(inner.read("budget_tokens", budget, 1, 1'000'000'000));
+  }
+  out["enable_thinking"] = type != "disabled";
+  if (budget >= 0) {
+    out["reasoning_budget"] = budget;
   }
   return {};
 }
@@ -127,7 +185,8 @@ Result<Json> to_openai(const Json& body) {
   const Fields fields(body);
   Json out = Json::object();
   for (const char* same : {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "cache_prompt", "id_slot",
-                           "chat_template_kwargs", "enable_thinking", "logit_bias", "samplers", "priority"}) {
+                           "chat_template_kwargs", "enable_thinking", "reasoning_format", "reasoning_budget",
+                           "logit_bias", "samplers", "priority"}) {
     if (body.contains(same)) {
       out[same] = body[same];
     }
@@ -135,20 +194,13 @@ Result<Json> to_openai(const Json& body) {
   if (body.contains("stop_sequences")) {
     out["stop"] = body["stop_sequences"];
   }
-  if (const Json* thinking = fields.find("thinking")) {
-    if (!thinking->is_object()) {
-      return fields.wrong("thinking", *thinking, "an object");
-    }
-    std::string type;
-    TRY(Fields(*thinking, "thinking").read("type", type));
-    out["enable_thinking"] = type != "disabled";
-  }
+  TRY(convert_thinking(fields, out));
   if (const Json* config = fields.find("output_config")) {
     if (!config->is_object()) {
       return fields.wrong("output_config", *config, "an object");
     }
-    if (Fields(*config, "output_config").has("format")) {
-      return Status(ErrorCode::kUnsupported, "field \"output_config.format\": this server cannot restrict answers yet");
+    if (const Json* format = Fields(*config, "output_config").find("format")) {
+      out["response_format"] = *format;
     }
     if (config->contains("effort")) {
       out["reasoning_effort"] = (*config)["effort"];
@@ -225,13 +277,15 @@ class MessagesWriter final : public ChatWriter {
           open_block("text", {{"type", "text"}, {"text", ""}});
           send_delta({{"type", "text_delta"}, {"text", piece.text}});
           break;
-        case ChatPiece::Kind::kToolCall:
+        case ChatPiece::Kind::kCall:
           close_block();
           open_block("tool_use",
-                     {{"type", "tool_use"}, {"id", call_id()}, {"name", piece.name}, {"input", Json::object()}});
-          send_delta({{"type", "input_json_delta"}, {"partial_json", piece.text}});
-          close_block();
+                     {{"type", "tool_use"}, {"id", call_id()}, {"name", piece.text}, {"input", Json::object()}});
           break;
+        case ChatPiece::Kind::kArguments:
+          send_delta({{"type", "input_json_delta"}, {"partial_json", piece.text}});
+          break;
+        case ChatPiece::Kind::kCallEnd: close_block(); break;
       }
     }
   }
@@ -264,7 +318,7 @@ class MessagesWriter final : public ChatWriter {
     if (finish_reason(stop) == "length") {
       return "max_tokens";
     }
-    return !answer(0).calls.empty() ? "tool_use" : stop == StopReason::kWord ? "stop_sequence" : "end_turn";
+    return !answer(0).whole_calls().empty() ? "tool_use" : stop == StopReason::kWord ? "stop_sequence" : "end_turn";
   }
 
   [[nodiscard]] Json message_json(Json content, const Json& reason, const Json& word) const {
@@ -286,8 +340,8 @@ class MessagesWriter final : public ChatWriter {
     if (!a.content.empty()) {
       content.push_back({{"type", "text"}, {"text", a.content}});
     }
-    for (const ChatPiece& call : a.calls) {
-      const auto input = parse_json(call.text);
+    for (const ChatCall& call : a.whole_calls()) {
+      const auto input = parse_json(call.arguments);
       content.push_back({{"type", "tool_use"},
                          {"id", call_id()},
                          {"name", call.name},
@@ -312,14 +366,15 @@ Status api_messages(Call& call) {
   if (!Fields(body).has("max_tokens")) {
     return bad("field \"max_tokens\" is missing");
   }
-  ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_openai));
+  ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_openai, kToolFields));
   auto writer = std::make_shared<MessagesWriter>(call, chat.streams, chat.ping, chat.request);
   return start_generation(call, with_choices(std::move(chat.request.serving), 1), std::move(writer));
 }
 
 Status api_count_tokens(Call& call) {
   ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
-  ASSIGN_OR_RETURN(const Json converted, to_openai(body));
+  ASSIGN_OR_RETURN(Json converted, to_openai(body));
+  TRY(prepare_chat(call, converted, kToolFields).status());
   ASSIGN_OR_RETURN(const ChatPrompt prompt, render_chat(call, dump_json(converted)));
   call.reply_json({{"input_tokens", prompt.tokens.size()}});
   return {};

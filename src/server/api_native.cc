@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/chat_writer.h"
 #include "server/generation.h"
 #include "server/generation_request.h"
 #include "server/infill.h"
@@ -270,8 +271,9 @@ Status api_detokenize(Call& call) {
 }
 
 Status api_apply_template(Call& call) {
-  TRY(parse_json_object(call.request.body).status());
-  ASSIGN_OR_RETURN(const ChatPrompt prompt, render_chat(call, call.request.body));
+  ASSIGN_OR_RETURN(Json body, parse_json_object(call.request.body));
+  TRY(prepare_chat(call, body).status());
+  ASSIGN_OR_RETURN(const ChatPrompt prompt, render_chat(call, dump_json(body)));
   call.reply_json({{"prompt", prompt.text}});
   return {};
 }

@@ -116,12 +116,20 @@ class OpenAiChatWriter final : public ChatWriter {
     Json logprobs = options_.wants_logprobs && !tokens.empty() ? logprobs_json(tokens) : Json();
     for (const ChatPiece& piece : pieces) {
       Json delta;
-      if (piece.kind == ChatPiece::Kind::kToolCall) {
-        Json call = call_json(piece);
-        call["index"] = n_calls_[choice]++;
-        delta["tool_calls"] = Json::array({std::move(call)});
-      } else {
-        delta[piece.kind == ChatPiece::Kind::kReasoning ? "reasoning_content" : "content"] = piece.text;
+      switch (piece.kind) {
+        case ChatPiece::Kind::kReasoning: delta["reasoning_content"] = piece.text; break;
+        case ChatPiece::Kind::kContent: delta["content"] = piece.text; break;
+        case ChatPiece::Kind::kCall: {
+          Json call = {{"index", n_calls_[choice]++}};
+          call.update(call_json(piece.text, ""));
+          delta["tool_calls"] = Json::array({std::move(call)});
+          break;
+        }
+        case ChatPiece::Kind::kArguments:
+          delta["tool_calls"] =
+              Json::array({{{"index", n_calls_[choice] - 1}, {"function", {{"arguments", piece.text}}}}});
+          break;
+        case ChatPiece::Kind::kCallEnd: continue;
       }
       send_delta(choice, std::move(delta), std::exchange(logprobs, Json()));
     }
@@ -144,17 +152,17 @@ class OpenAiChatWriter final : public ChatWriter {
  private:
   [[nodiscard]] std::string_view reason_of(size_t choice) const {
     const std::string_view reason = finish_reason(answer(choice).end.stop);
-    return reason == "stop" && !answer(choice).calls.empty() ? "tool_calls" : reason;
+    return reason == "stop" && !answer(choice).whole_calls().empty() ? "tool_calls" : reason;
   }
 
   [[nodiscard]] Json logprobs_json(std::span<const ServingToken> tokens) const {
     return {{"content", probabilities_json(model_->model->tokenizer(), tokens)}};
   }
 
-  Json call_json(const ChatPiece& piece) {
+  Json call_json(std::string_view name, std::string_view arguments) {
     return {{"id", fmt::format("call_{}_{}", options_.id.substr(options_.id.find('-') + 1), n_call_ids_++)},
             {"type", "function"},
-            {"function", {{"name", piece.name}, {"arguments", piece.text}}}};
+            {"function", {{"name", name}, {"arguments", arguments}}}};
   }
 
   void send_delta(size_t choice, Json delta, Json logprobs) {
@@ -169,13 +177,13 @@ class OpenAiChatWriter final : public ChatWriter {
 
   Json choice_json(size_t choice) {
     const ChatAnswer& a = answer(choice);
-    Json message = {{"role", "assistant"},
-                    {"content", a.content.empty() && !a.calls.empty() ? Json() : Json(a.content)}};
+    const std::vector<ChatCall> calls = a.whole_calls();
+    Json message = {{"role", "assistant"}, {"content", a.content.empty() && !calls.empty() ? Json() : Json(a.content)}};
     if (!a.reasoning.empty()) {
       message["reasoning_content"] = a.reasoning;
     }
-    for (const ChatPiece& call : a.calls) {
-      message["tool_calls"].push_back(call_json(call));
+    for (const ChatCall& call : calls) {
+      message["tool_calls"].push_back(call_json(call.name, call.arguments));
     }
     Json json = {{"index", choice}, {"message", std::move(message)}, {"finish_reason", reason_of(choice)}};
     if (options_.wants_logprobs) {

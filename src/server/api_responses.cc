@@ -59,6 +59,8 @@ Status add_item(const Json& item, const std::string& label, Json& messages) {
                       fields.label("type"), type.substr(0, 40))};
 }
 
+const ToolFields kToolFields = {.name = "name", .parameters = "parameters"};
+
 Status convert_tools(const Fields& fields, Json& out) {
   const Json* tools = fields.find("tools");
   if (tools == nullptr) {
@@ -67,13 +69,17 @@ Status convert_tools(const Fields& fields, Json& out) {
   if (!tools->is_array()) {
     return fields.wrong("tools", *tools, "an array");
   }
-  for (const Json& tool : *tools) {
-    if (!tool.is_object() || tool.value("type", Json()) != "function" || !tool.value("name", Json()).is_string()) {
-      return {ErrorCode::kUnsupported, "field \"tools\" has a tool that is no function with a name"};
+  out["tools"] = Json::array();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const Json& tool = (*tools)[i];
+    if (!tool.is_object() || tool.value("type", Json()) != "function") {
+      return {ErrorCode::kUnsupported, fmt::format("field \"tools[{}]\" is no function; this server runs no tools", i)};
     }
-    Json function = {{"name", tool["name"]}, {"parameters", tool.value("parameters", Json::object())}};
-    if (tool.contains("description")) {
-      function["description"] = tool["description"];
+    Json function = Json::object();
+    for (const char* name : {"name", "description", "strict", "parameters"}) {
+      if (tool.contains(name)) {
+        function[name] = tool[name];
+      }
     }
     out["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
   }
@@ -89,7 +95,8 @@ Result<Json> to_chat(const Json& body) {
   }
   Json out = Json::object();
   for (const char* same : {"temperature", "top_k", "top_p", "min_p", "seed", "tool_choice", "parallel_tool_calls",
-                           "cache_prompt", "id_slot", "chat_template_kwargs", "logit_bias", "samplers", "priority"}) {
+                           "cache_prompt", "id_slot", "chat_template_kwargs", "enable_thinking", "reasoning_format",
+                           "reasoning_budget", "logit_bias", "samplers", "priority"}) {
     if (body.contains(same)) {
       out[same] = body[same];
     }
@@ -206,21 +213,33 @@ class ResponsesWriter final : public ChatWriter {
     }
     const ChatAnswer& a = answer(choice);
     if (!a.reasoning.empty()) {
-      add({ChatPiece::Kind::kReasoning, a.reasoning, ""});
+      add({ChatPiece::Kind::kReasoning, a.reasoning});
     }
     if (!a.content.empty()) {
-      add({ChatPiece::Kind::kContent, a.content, ""});
+      add({ChatPiece::Kind::kContent, a.content});
     }
-    for (const ChatPiece& call : a.calls) {
-      add(call);
+    for (const ChatCall& call : a.calls) {
+      add({ChatPiece::Kind::kCall, call.name});
+      add({ChatPiece::Kind::kArguments, call.arguments});
+      if (call.is_whole) {
+        add({ChatPiece::Kind::kCallEnd, ""});
+      }
     }
   }
 
  private:
   void add(const ChatPiece& piece) {
-    if (piece.kind == ChatPiece::Kind::kToolCall) {
-      add_call(piece);
-      return;
+    switch (piece.kind) {
+      case ChatPiece::Kind::kCall: open_call(piece.text); return;
+      case ChatPiece::Kind::kArguments: {
+        item_["arguments"].get_ref<std::string&>() += piece.text;
+        Json delta = call_position();
+        delta["delta"] = piece.text;
+        send_event("response.function_call_arguments.delta", std::move(delta));
+        return;
+      }
+      case ChatPiece::Kind::kCallEnd: close_call(true); return;
+      default: break;
     }
     const bool is_text = piece.kind == ChatPiece::Kind::kContent;
     open_item(is_text);
@@ -255,6 +274,10 @@ class ResponsesWriter final : public ChatWriter {
     if (item_.is_null()) {
       return;
     }
+    if (item_["type"] == "function_call") {
+      close_call(false);
+      return;
+    }
     Json done = position();
     done["text"] = item_["content"][0]["text"];
     send_event(item_["type"] == "message" ? "response.output_text.done" : "response.reasoning_text.done",
@@ -264,22 +287,27 @@ class ResponsesWriter final : public ChatWriter {
     put_item(std::exchange(item_, Json()));
   }
 
-  void add_call(const ChatPiece& piece) {
+  void open_call(std::string_view name) {
     close_item();
-    Json item = {{"type", "function_call"}, {"id", item_id("fc_")}, {"call_id", item_id("call_")},
-                 {"name", piece.name},      {"arguments", ""},      {"status", "in_progress"}};
-    const Json place = {{"item_id", item["id"]}, {"output_index", base_["output"].size()}};
-    send_event("response.output_item.added", {{"output_index", place["output_index"]}, {"item", item}});
-    Json delta = place;
-    delta["delta"] = piece.text;
-    send_event("response.function_call_arguments.delta", std::move(delta));
-    Json done = place;
-    done["arguments"] = piece.text;
-    done["name"] = piece.name;
-    send_event("response.function_call_arguments.done", std::move(done));
-    item["arguments"] = piece.text;
-    item["status"] = "completed";
-    put_item(std::move(item));
+    item_ = {{"type", "function_call"}, {"id", item_id("fc_")},   {"call_id", item_id("call_")}, {"name", name},
+             {"arguments", ""},         {"status", "in_progress"}};
+    send_event("response.output_item.added", {{"output_index", base_["output"].size()}, {"item", item_}});
+  }
+
+  // A call that was cut off says so, and nobody hears that its arguments are done.
+  void close_call(bool is_whole) {
+    if (is_whole) {
+      Json done = call_position();
+      done["arguments"] = item_["arguments"];
+      done["name"] = item_["name"];
+      send_event("response.function_call_arguments.done", std::move(done));
+    }
+    item_["status"] = is_whole ? "completed" : "incomplete";
+    put_item(std::exchange(item_, Json()));
+  }
+
+  [[nodiscard]] Json call_position() const {
+    return {{"item_id", item_["id"]}, {"output_index", base_["output"].size()}};
   }
 
   void put_item(Json item) {
@@ -324,7 +352,7 @@ class ResponsesWriter final : public ChatWriter {
 
 Status api_responses(Call& call) {
   ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
-  ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_chat));
+  ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_chat, kToolFields));
   auto writer = std::make_shared<ResponsesWriter>(call, body, chat.streams, chat.ping, chat.request);
   return start_generation(call, with_choices(std::move(chat.request.serving), 1), std::move(writer));
 }

@@ -2,16 +2,15 @@
 // What a chat model's text is made of: reasoning, content and tool calls, told apart while the text arrives.
 //
 // Which marks a model writes is known from its chat template, which has to read them back. Reasoning and content pass
-// on as they come, but for what may yet become a mark; a tool call is passed on when it is whole. What looks like a
-// call and is none (its JSON is broken, it has no name) is content: nothing the model wrote is lost or an error.
-// Plain state machines; one parser per answer.
+// on as they come, but for what may yet become a mark; calls as call_reader.h says. Nothing the model wrote is lost or
+// an error. Plain state machines; one parser per answer.
 
-#include <cstddef>
-#include <set>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "server/call_reader.h"
 
 namespace tessera {
 
@@ -23,30 +22,44 @@ enum class ToolStyle {
   kHarmony,  // <|channel|>... of gpt-oss, for reasoning, too
 };
 
+/// How the template writes a call between its marks. Readers take every form; this is what a grammar asks for.
+enum class CallSyntax {
+  kObject,        // {"name": ..., "arguments": {...}}
+  kNamed,         // name[ARGS]{...}
+  kFunctionTags,  // <function=name><parameter=key>value</parameter></function>
+  kArgTags,       // name<arg_key>key</arg_key><arg_value>value</arg_value>
+};
+
 struct ChatFormat {
   ToolStyle tools = ToolStyle::kNone;
+  CallSyntax syntax = CallSyntax::kObject;
+  std::string call_begin;   // mark before a call; empty: none (kHarmony has its own)
+  std::string call_end;     // mark behind it; empty: none
   std::string think_begin;  // empty: the model marks no reasoning
   std::string think_end;
-  bool marks_are_special = false;  // marks are control tokens: the text must have them
+  bool marks_are_special = false;   // marks are control tokens: the text must have them
+  bool template_has_tools = false;  // the template shows the model the tools
 };
 
 /// REQUIRES: nothing; a template that is not known writes content alone.
 ChatFormat detect_chat_format(std::string_view template_source);
 
-struct ChatPiece {
-  enum class Kind { kReasoning, kContent, kToolCall };
-  Kind kind = Kind::kContent;
-  std::string text;  // kToolCall: the arguments, a JSON object
-  std::string name;  // of the tool
-};
+/// The same for a request with tools: where the template knows no calls, a call is an answer that is JSON, as of
+/// ToolStyle::kJson.
+ChatFormat with_tools(ChatFormat format);
 
-/// Parameters of tools whose schema says "string": (tool, parameter).
-using StringParameters = std::set<std::pair<std::string, std::string>>;
+/// How an answer begins.
+enum class Thinking {
+  kNo,    // the model marks no reasoning, or the prompt has ended it
+  kMay,   // it may open it
+  kOpen,  // the prompt ends inside
+};
+Thinking thinking_after(const ChatFormat& format, std::string_view prompt);
 
 class ChatParser {
  public:
-  /// prompt_end: the text of the prompt, which may end inside reasoning. has_tools: calls are looked for.
-  ChatParser(ChatFormat format, bool has_tools, std::string_view prompt, StringParameters string_parameters = {});
+  /// prompt: its text, which may end inside reasoning. tools: calls are looked for; null: they are not.
+  ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools = nullptr);
 
   std::vector<ChatPiece> push(std::string_view text);
   /// The answer has ended.
@@ -60,21 +73,19 @@ class ChatParser {
   bool step_reasoning(std::vector<ChatPiece>& pieces, bool is_end);
   bool step_call(std::vector<ChatPiece>& pieces, bool is_end);
   bool step_harmony(std::vector<ChatPiece>& pieces, bool is_end);
-  void end_harmony_body(std::vector<ChatPiece>& pieces);
+  bool step_harmony_header(std::vector<ChatPiece>& pieces, bool is_end);
+  bool step_harmony_body(std::vector<ChatPiece>& pieces, bool is_end);
   void emit(std::vector<ChatPiece>& pieces, ChatPiece::Kind kind, std::string text);
-  void emit_calls(std::vector<ChatPiece>& pieces, const std::string& body, std::string_view as_written);
 
   ChatFormat format_;
-  bool has_tools_;
-  StringParameters string_parameters_;
-  std::string call_begin_;
-  std::string call_end_;  // empty: at the end of the answer
+  std::shared_ptr<const ChatTools> tools_;
+  CallReader reader_;
   State state_ = State::kStart;
   std::string held_;
   bool trims_ = true;  // blanks before content or reasoning are left out
-  // gpt-oss
-  std::string header_;
-  std::string body_;
+  // Of a message of gpt-oss.
+  std::string channel_;
+  std::string recipient_;  // the tool whose arguments it may have; empty: none, or that is decided
 };
 
 }  // namespace tessera

@@ -1,85 +1,109 @@
 #include "server/chat_writer.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+
+#include "runtime/grammar/gbnf_text.h"
+#include "server/tool_grammar.h"
 
 namespace tessera {
 namespace {
 
-// Parameters that a request's tools declare as strings.
-StringParameters string_parameters(const Json& tools) {
-  StringParameters result;
-  for (const Json& tool : tools) {
-    const Json* function = tool.is_object() && tool.contains("function") ? &tool["function"] : nullptr;
-    if (function == nullptr || !function->is_object() || !function->contains("name") ||
-        !(*function)["name"].is_string()) {
-      continue;
-    }
-    const Json properties = function->value("/parameters/properties"_json_pointer, Json::object());
-    for (const auto& [name, schema] : properties.items()) {
-      if (schema.is_object() && schema.contains("type") && schema["type"] == "string") {
-        result.emplace((*function)["name"].get<std::string>(), name);
-      }
-    }
-  }
-  return result;
+// Control tokens stand for no text: a grammar names them.
+MarkSpelling mark_spelling(const Model& model) {
+  return [&model](std::string_view mark) {
+    const std::optional<int32_t> id = model.tokenizer().find(mark);
+    return id && model.tokenizer().is_control(*id) ? fmt::format("<[{}]>", *id) : gbnf_literal(mark);
+  };
 }
 
-// Takes tools out that may not be called. Result: whether calls are looked for.
-Result<bool> read_tools(Json& body) {
-  const Fields fields(body);
-  const Json* choice = fields.find("tool_choice");
-  std::string mode = "auto";
-  if (choice != nullptr && choice->is_object()) {
-    mode = "required";
-  } else {
-    TRY(fields.read("tool_choice", mode));
+// Restricts the answer to what tools and schema ask for.
+Status restrict_answer(const Call& call, const PreparedChat& chat, Thinking thinking, SamplerOptions& sampling) {
+  const ToolRequest& tools = chat.tools;
+  const MarkSpelling spelling = mark_spelling(*call.model->model);
+  const bool enforces = !tools.tools.empty() && (tools.required || !tools.parallel || !sampling.json_schema.empty() ||
+                                                 std::ranges::any_of(tools.tools, &ToolSpec::strict));
+  if (enforces && !sampling.grammar.empty()) {
+    return {ErrorCode::kInvalidArgument,
+            "a grammar cannot restrict an answer in which tool calls are enforced (by \"tool_choice\", \"strict\" or "
+            "\"parallel_tool_calls\"); leave one out"};
   }
-  if (mode != "auto" && mode != "none" && mode != "required") {
-    return fields.wrong("tool_choice", *choice, "\"auto\", \"none\", \"required\" or an object");
+  if (enforces) {
+    ASSIGN_OR_RETURN(sampling.grammar, tool_grammar(chat.format, tools, thinking, sampling.json_schema, spelling));
+    sampling.json_schema.clear();
+  } else if (!sampling.json_schema.empty() && (thinking != Thinking::kNo || chat.format.tools == ToolStyle::kHarmony)) {
+    ASSIGN_OR_RETURN(sampling.grammar, thinking_schema_grammar(chat.format, thinking, sampling.json_schema, spelling));
+    sampling.json_schema.clear();
   }
-  if (mode == "required") {
-    return Status(ErrorCode::kUnsupported, fields.label("tool_choice") +
-                                               ": this server cannot make a model call a tool; only \"auto\" and "
-                                               "\"none\" work");
+  return {};
+}
+
+ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, int64_t budget,
+                               const Tokenizer& tokenizer) {
+  ReasoningLimit limit;
+  const bool is_harmony = format.tools == ToolStyle::kHarmony;
+  if (budget < 0 || (thinking == Thinking::kNo && !is_harmony)) {
+    return limit;
   }
-  const Json* tools = fields.find("tools");
-  const bool has_tools = tools != nullptr && tools->is_array() && !tools->empty() && mode == "auto";
-  if (mode == "none") {
-    body.erase("tools");
-  }
-  return has_tools;
+  limit.n_tokens = budget;
+  limit.begin = is_harmony ? "<|channel|>analysis<|message|>" : format.think_begin;
+  limit.end = is_harmony ? "<|end|>" : format.think_end;
+  const std::optional<int32_t> id = tokenizer.find(limit.end);
+  limit.end_tokens = id ? std::vector{*id} : tokenizer.encode(limit.end, {.parse_special = true});
+  limit.is_open = thinking == Thinking::kOpen;
+  limit.repeats = is_harmony;
+  return limit;
 }
 
 }  // namespace
 
-Result<ChatRequest> read_chat(const Call& call, Json body) {
-  const Fields fields(body);
+Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names) {
+  PreparedChat chat;
+  chat.format = call.model->chat_format;
+  ASSIGN_OR_RETURN(chat.reasoning,
+                   read_reasoning(call.model->reasoning, chat.format.tools == ToolStyle::kHarmony, body));
+  ASSIGN_OR_RETURN(chat.tools, read_tools(body, names));
+  if (!chat.tools.tools.empty()) {
+    if (chat.format.tools == ToolStyle::kNone && !chat.format.template_has_tools) {
+      write_tools_into_messages(body, chat.tools.tools);
+    }
+    chat.format = with_tools(chat.format);
+  }
+  return chat;
+}
+
+Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& names) {
+  const Tokenizer& tokenizer = call.model->model->tokenizer();
   ChatRequest request;
   ASSIGN_OR_RETURN(request.serving, read_generation(call, body));
-  ASSIGN_OR_RETURN(request.has_tools, read_tools(body));
-  bool parallel = true;
-  TRY(fields.read("parallel_tool_calls", parallel));
-  std::string reasoning = "auto";
-  TRY(fields.read("reasoning_format", reasoning));
+  ASSIGN_OR_RETURN(PreparedChat chat, prepare_chat(call, body, names));
   ASSIGN_OR_RETURN(ChatPrompt prompt, render_chat(call, dump_json(body)));
   request.serving.prompt = std::move(prompt.tokens);
   request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
-  request.format = call.model->chat_format;
-  if (reasoning == "none") {
+  const Thinking thinking = thinking_after(chat.format, request.prompt);
+  TRY(restrict_answer(call, chat, thinking, request.serving.sampling));
+  request.serving.reasoning = reasoning_limit(chat.format, thinking, chat.reasoning.budget, tokenizer);
+  request.format = std::move(chat.format);
+  const std::optional<int32_t> think_end = tokenizer.find(request.format.think_end);
+  const bool thinks_in_control = think_end && tokenizer.is_control(*think_end);
+  if (!chat.reasoning.is_apart) {
     request.format.think_begin.clear();
     request.format.think_end.clear();
   }
-  if (request.has_tools) {
-    request.string_parameters = string_parameters(body["tools"]);
+  if (!chat.tools.tools.empty()) {
+    request.tools = chat_tools(chat.tools.tools);
   }
-  request.serving.show_special =
-      request.format.marks_are_special && (request.has_tools || request.format.tools == ToolStyle::kHarmony);
+  const bool has_marks = request.tools != nullptr || request.format.tools == ToolStyle::kHarmony;
+  request.serving.show_special = thinks_in_control || (request.format.marks_are_special && has_marks);
   return request;
 }
 
-Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<Json> (*convert)(const Json& body)) {
+Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<Json> (*convert)(const Json& body),
+                                     const ToolFields& names) {
   ConvertedChat chat;
   const Fields fields(body);
   std::string model;
@@ -87,7 +111,7 @@ Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<
   TRY(fields.read("model", model));
   ASSIGN_OR_RETURN(chat.ping, read_ping(call, body));
   ASSIGN_OR_RETURN(Json converted, convert(body));
-  ASSIGN_OR_RETURN(chat.request, read_chat(call, std::move(converted)));
+  ASSIGN_OR_RETURN(chat.request, read_chat(call, std::move(converted), names));
   return chat;
 }
 
@@ -121,9 +145,15 @@ Result<std::string> content_text(const Json& content, const std::string& label) 
   return text;
 }
 
+std::vector<ChatCall> ChatAnswer::whole_calls() const {
+  std::vector<ChatCall> result;
+  std::ranges::copy_if(calls, std::back_inserter(result), &ChatCall::is_whole);
+  return result;
+}
+
 ChatWriter::ChatWriter(const Call& call, bool streams, const ChatRequest& request, size_t n_choices)
     : ReplyWriter(call, streams),
-      parsers_(n_choices, ChatParser(request.format, request.has_tools, request.prompt, request.string_parameters)),
+      parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools)),
       answers_(n_choices) {}
 
 void ChatWriter::on_text(size_t choice, std::string_view text, std::span<const ServingToken> tokens,
@@ -144,7 +174,9 @@ void ChatWriter::add(size_t choice, std::vector<ChatPiece> pieces, std::span<con
     switch (piece.kind) {
       case ChatPiece::Kind::kReasoning: answer.reasoning += piece.text; break;
       case ChatPiece::Kind::kContent: answer.content += piece.text; break;
-      case ChatPiece::Kind::kToolCall: answer.calls.push_back(piece); break;
+      case ChatPiece::Kind::kCall: answer.calls.push_back({piece.text, "", false}); break;
+      case ChatPiece::Kind::kArguments: answer.calls.back().arguments += piece.text; break;
+      case ChatPiece::Kind::kCallEnd: answer.calls.back().is_whole = true; break;
     }
   }
   if (streams()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/chat_format.h"
+#include "server/chat_tools.h"
 #include "server/generation.h"
 #include "server/generation_request.h"
 
@@ -21,13 +22,22 @@ struct ChatRequest {
   ServingRequest serving;  // prompt included
   std::string prompt;      // its text
   ChatFormat format;
-  bool has_tools = false;
-  StringParameters string_parameters;
+  std::shared_ptr<const ChatTools> tools;  // that may be called; null: none
 };
 
-/// Reads a request in OpenAI's form. Errors: those of read_generation() and the template; kUnsupported: a tool_choice
-/// that would have to be enforced.
-Result<ChatRequest> read_chat(const Call& call, Json body);
+/// A request in OpenAI's form as its template is to see it.
+struct PreparedChat {
+  ToolRequest tools;
+  ReasoningSettings reasoning;
+  ChatFormat format;
+};
+/// Reads what it says of tools and reasoning, and rewrites the body where the template needs it. Errors: those of
+/// read_tools() and read_reasoning().
+Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names = {});
+
+/// Reads a request in OpenAI's form. Errors: those of read_generation(), prepare_chat(), tool_grammar() and the
+/// template; kInvalidArgument: a grammar beside calls that are enforced.
+Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& names = {});
 
 /// A chat request of another API.
 struct ConvertedChat {
@@ -36,18 +46,27 @@ struct ConvertedChat {
   std::chrono::seconds ping{};
 };
 /// Reads what those APIs say as OpenAI's does, and the rest as `convert` puts it into OpenAI's form. Errors: those of
-/// `convert` and read_chat(); kInvalidArgument.
-Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<Json> (*convert)(const Json& body));
+/// `convert` and read_chat(); kInvalidArgument. names: what the API calls the fields of a tool.
+Result<ConvertedChat> read_converted(const Call& call, const Json& body, Result<Json> (*convert)(const Json& body),
+                                     const ToolFields& names);
 
 /// Text of a message's content: a string, or a list of text parts ("text", "input_text", ...), joined by newlines.
 /// label: what it is called in errors. Errors: kInvalidArgument; kUnsupported for parts of another type.
 Result<std::string> content_text(const Json& content, const std::string& label);
 
+struct ChatCall {
+  std::string name;
+  std::string arguments;  // as the model wrote them
+  bool is_whole = false;  // it was not cut off
+};
+
 /// What one choice has brought so far.
 struct ChatAnswer {
   std::string reasoning;
   std::string content;
-  std::vector<ChatPiece> calls;
+  std::vector<ChatCall> calls;
+  /// Those that were not cut off: what replies that are no streams have of calls.
+  [[nodiscard]] std::vector<ChatCall> whole_calls() const;
   std::vector<ServingToken> tokens;
   ServingEnd end;
 };

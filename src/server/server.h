@@ -21,6 +21,7 @@
 #include "runtime/serving.h"
 #include "server/chat_format.h"
 #include "server/http_server.h"
+#include "server/reasoning.h"
 #include "server/request_fields.h"
 
 namespace tessera {
@@ -49,6 +50,7 @@ struct ServedModel {
   ServingRequest defaults;         // what requests do not say
   std::optional<Pooling> pooling;  // of embeddings; nothing: there are none
   bool spm_infill = false;         // suffix first
+  ReasoningDefaults reasoning;
   std::unique_ptr<Serving> serving;
 };
 
