@@ -73,6 +73,18 @@ class Styles(unittest.TestCase):
                 self.assertEqual(["".join(parts) for parts in calls.values()], whole)
                 self.assertGreater(max(map(len, calls.values())), 1)
 
+    def test_a_template_that_knows_no_tools(self):
+        with server_of("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}") as server:
+            call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}
+            messages = [{"role": "system", "content": "Be kind."}, *HELLO, {"role": "assistant", "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": "c", "content": "Rain"}]
+            prompt = good(server, "/apply-template", {**CHAT, "messages": messages})["prompt"]
+            self.assertRegex(prompt, r"^system: Be kind.\s+Tools:\n\{\"name\":\"weather\"[^\n]*\n.*\"arguments\": \{\.\.\.\}")
+            self.assertIn('assistant: {"name":"weather","arguments":{"city":"Rome"}}', prompt)
+            self.assertRegex(prompt, r"user: Result of the tool:\s+Rain")
+            choice = good(server, "/v1/chat/completions", {**CHAT, "tool_choice": "required", "seed": 1})["choices"][0]
+            jsonschema.validate(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]), SCHEMA)
+
     def test_strict_tools_are_free_not_to_be_called(self):
         with server_of(BODY + "{# <tool_call> #}") as server:
             strict = {**CHAT, "tools": [{"type": "function", "function": {**FUNCTION, "strict": True}}], "max_tokens": 20}

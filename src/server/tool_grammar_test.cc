@@ -200,7 +200,8 @@ void expect_fits(const std::pair<std::string, std::string>& call) {
     return;
   }
   EXPECT_EQ(call.first, "weather");
-  EXPECT_TRUE(accepts(*json_schema_grammar(kWeather), dump_json(*arguments))) << call.second;
+  static const std::string kGrammar = *json_schema_grammar(kWeather);
+  EXPECT_TRUE(accepts(kGrammar, dump_json(*arguments))) << call.second;
 }
 
 TEST(ToolGrammar, RequiredCallsParseBackAndFit) {
@@ -215,7 +216,7 @@ TEST(ToolGrammar, RequiredCallsParseBackAndFit) {
         continue;
       }
       RandomWriter sampler(style, request, thinking_after(style.format, prompt));
-      for (int i = 0; i < 40; ++i) {
+      for (int i = 0; i < 25; ++i) {
         const std::string text = sampler.draw(random);
         SCOPED_TRACE(text);
         const Parsed answer = parsed(style, request, text, prompt);
@@ -240,7 +241,7 @@ TEST(ToolGrammar, CallsAreHeldToTheirFormOnceTheyBegin) {
   for (const Style& style : styles()) {
     SCOPED_TRACE(style.name);
     RandomWriter sampler(style, request, thinking_after(style.format, ""));
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 40; ++i) {
       const std::string text = sampler.draw(random);
       SCOPED_TRACE(text);
       const Parsed answer = parsed(style, request, text, "");
@@ -254,7 +255,7 @@ TEST(ToolGrammar, CallsAreHeldToTheirFormOnceTheyBegin) {
       }
     }
   }
-  EXPECT_GT(n_calls, 50U);
+  EXPECT_GT(n_calls, 30U);
 }
 
 TEST(ToolGrammar, TextIsFreeUntilACallBegins) {
