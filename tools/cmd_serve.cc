@@ -1,6 +1,7 @@
 // `tessera serve`: opens the port, loads the model while /health says so, and answers requests until a signal comes.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "commands.h"
 #include "common.h"
 #include "generation.h"
+#include "policy_flags.h"
 #include "server/http_server.h"
 #include "server/server.h"
 
@@ -85,6 +87,21 @@ HttpServerOptions http_options(const ParsedFlags& flags) {
   return options;
 }
 
+// Measures first where the policy needs it: that switches, too.
+Status open_placement(const ParsedFlags& flags, const ModelOptions& options, Context& context, const Log& log,
+                      ServedModel& served) {
+  TransitionOptions transition;
+  transition.staging_bytes = flags.get_bytes("transition-staging");
+  std::array<PlacementRequest, 2> candidates = policy_candidates(options.tensor_split);
+  ASSIGN_OR_RETURN(std::optional<SplitMeasures> measures,
+                   measures_by_flags(flags, options, context, candidates, transition, log));
+  ASSIGN_OR_RETURN(served.placement, LivePlacement::start(served.model, transition, log));
+  if (measures) {
+    served.placement->set_policy(std::move(*measures), std::move(candidates));
+  }
+  return {};
+}
+
 Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const Log& log,
                                                  const std::atomic<bool>& interrupted) {
   ModelOptions options = model_options(flags);
@@ -120,7 +137,13 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
   }
   served->spm_infill = flags.get_bool("spm-infill");
   ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::create(served->model, options.context));
+  TRY(open_placement(flags, options, *context, log, *served));
   ServingOptions serving;
+  if (served->placement->policy().measures) {
+    serving.before_step = [placement = served->placement](const ServingLoad& load) {
+      return placement->before_step(load);
+    };
+  }
   serving.n_queue = static_cast<int64_t>(flags.get_uint("queue-size"));
   serving.batch_invariant = flags.get_bool("batch-invariant");
   serving.cache = cache_options(flags);
@@ -194,6 +217,7 @@ Status cmd_serve(const ParsedFlags& flags) {
   const std::chrono::seconds grace(flags.get_uint("shutdown-grace"));
   const std::shared_ptr<ServedModel> served = server.model();
   if (served != nullptr) {
+    served->placement->stop();
     log.info(fmt::format("shutting down; requests that run have {} s", grace.count()));
     if (const Status drained = served->serving->drain(grace); !drained.ok()) {
       log.warning(drained.message());

@@ -13,7 +13,7 @@ constexpr FlagRow kRows[] = {
      .choices = "none layer tensor",
      .choice_aliases = "row=tensor",
      .group = kPlacement,
-     .commands = kGenerate,
+     .commands = "run chat",
      .help =
          "Placement while a prompt is read; the model then moves to that of --split-mode, which generates, and back "
          "for the next prompt. Where one of them does not fit, the other does both"},
@@ -25,7 +25,7 @@ constexpr FlagRow kRows[] = {
      .default_note = "as --tensor-split",
      .min = 0,
      .group = kPlacement,
-     .commands = kGenerate,
+     .commands = "run chat",
      .help = "Share of each device under --prefill-split-mode"},
     {.name = "split-policy",
      .kind = FlagKind::kEnum,
@@ -35,7 +35,9 @@ constexpr FlagRow kRows[] = {
      .commands = kGenerate,
      .help =
          "auto: for each prompt, choose layer or tensor for reading it and for the answer, by the speeds of both and "
-         "the time of a switch, which are measured once for a model and its devices. Often the best is to stay"},
+         "the time of a switch, which are measured once for a model and its devices. Often the best is to stay. serve "
+         "does "
+         "the same with the prompts that it reads together, and with the answers after them"},
     {.name = "policy-cache",
      .placeholder = "FILE",
      .default_note = "tessera/split-policy.json in the user's folder of caches",
@@ -47,7 +49,7 @@ constexpr FlagRow kRows[] = {
      .placeholder = "BYTES",
      .default_text = "64M",
      .group = kPlacement,
-     .commands = "run chat bench-switch",
+     .commands = "run chat serve bench-switch",
      .help = "Most memory of each device that a switch takes beside what both placements need"},
     {.name = "model",
      .shorts = "-m",

@@ -14,6 +14,7 @@
 #include "common.h"
 #include "flag_table.h"
 #include "phase_split.h"
+#include "policy_flags.h"
 
 namespace tessera {
 namespace {
@@ -57,7 +58,7 @@ Status cmd_help(const ParsedFlags& flags) {
 constexpr CommandEntry kCommandEntries[] = {
     {"run", cmd_run, check_run},
     {"chat", cmd_chat, check_phase_split},
-    {"serve", cmd_serve},
+    {"serve", cmd_serve, check_policy_flags},
     {"tokenize", cmd_tokenize, check_tokenize},
     {"template", cmd_template},
     {"logits", cmd_logits, check_logits},

@@ -9,8 +9,7 @@
 #include "base/units.h"
 #include "common.h"
 #include "fit_flags.h"
-#include "policy_cache.h"
-#include "split_measure.h"
+#include "policy_flags.h"
 
 namespace tessera {
 namespace {
@@ -19,29 +18,17 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kFirstGuess = 256;  // tokens of an answer, before there was one and without --predict
 
-bool lacks_room(const Status& status) {
-  return status.code() == ErrorCode::kDoesNotFit || status.code() == ErrorCode::kOutOfMemory;
-}
-
 }  // namespace
 
 Status check_phase_split(const ParsedFlags& flags) {
-  const bool is_auto = flags.get_string("split-policy") == "auto";
   if (flags.given("prefill-tensor-split") && !flags.given("prefill-split-mode")) {
     return {ErrorCode::kInvalidArgument, "--prefill-tensor-split needs --prefill-split-mode"};
   }
-  if (is_auto && flags.given("prefill-split-mode")) {
+  if (flags.get_string("split-policy") == "auto" && flags.given("prefill-split-mode")) {
     return {ErrorCode::kInvalidArgument,
             "--split-policy auto chooses the placement of prompts; leave --prefill-split-mode out"};
   }
-  if (is_auto && flags.get_string("split-mode") == "none") {
-    return {ErrorCode::kInvalidArgument,
-            "--split-policy auto chooses between layer and tensor; --split-mode says with which it begins"};
-  }
-  if (flags.given("policy-cache") && !is_auto) {
-    return {ErrorCode::kInvalidArgument, "--policy-cache needs --split-policy auto"};
-  }
-  return {};
+  return check_policy_flags(flags);
 }
 
 PhaseSplit::PhaseSplit(const ParsedFlags& flags, const Log& log)
@@ -90,49 +77,10 @@ Result<std::shared_ptr<Model>> PhaseSplit::load(ModelOptions& options) {
 
 Status PhaseSplit::prepare(Model& model, Context& context) {
   model_ = &model;
-  if (flags_.get_string("split-policy") != "auto") {
-    return {};
-  }
-  if (model.device_use().size() < 2) {
-    log_.detail("--split-policy auto: with one device there is nothing to choose");
-    return {};
-  }
-  if (context.options().n_ctx < kMeasurableContext) {
-    log_.detail("--split-policy auto: the context is too small to measure in; the placement stays");
-    return {};
-  }
-  candidates_[0] = {"layer", answer_.tensor_split};
-  candidates_[1] = {"tensor", answer_.tensor_split};
-  const std::string path = flags_.given("policy-cache") ? flags_.get_string("policy-cache") : default_policy_cache();
-  const std::string key = policy_key(context, options_);
-  measures_ = read_policy_cache(path, key, log_);
-  if (measures_) {
-    log_.detail(fmt::format("--split-policy auto: speeds of both splits are in {}", path));
-  } else {
-    TRY(measure(context, path, key));
-  }
-  switches_ = is_auto();
-  if (is_auto()) {
-    log_.detail(measures_text(*measures_));
-  }
-  return {};
-}
-
-// Leaves the model under the placement that it had.
-Status PhaseSplit::measure(Context& context, const std::string& path, const std::string& key) {
-  log_.detail("--split-policy auto: measuring both splits, once for this model and these devices");
-  const PlacementRequest before = model_->placement();
-  const Result<SplitMeasures> measured = measure_splits(*model_, context, candidates_, transition_);
-  TRY(context.clear());
-  if (lacks_room(measured.status())) {
-    log_.warning(measured.status().message());
-    return model_->set_placement(before, transition_).status();
-  }
-  TRY(measured.status());
-  TRY(model_->set_placement(before, transition_).status());
-  measures_ = *measured;
-  if (const Status written = write_policy_cache(path, key, *measured); !written.ok()) {
-    log_.warning(fmt::format("{}; the speeds will be measured again", written.message()));
+  if (flags_.get_string("split-policy") == "auto") {
+    candidates_ = policy_candidates(answer_.tensor_split);
+    ASSIGN_OR_RETURN(measures_, measures_by_flags(flags_, options_, context, candidates_, transition_, log_));
+    switches_ = is_auto();
   }
   return {};
 }

@@ -5,6 +5,7 @@
 // A placement that does not fit is no failure: it is said with the bytes that lack, and the other one does both from
 // then on. Any other error of a switch is the command's.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,7 +59,6 @@ class PhaseSplit {
   Status fit(ModelOptions& options);
   Status begin(int64_t n_lacking);
   Status go_to(const PlacementRequest& request, const char* phase);
-  Status measure(Context& context, const std::string& path, const std::string& key);
 
   const ParsedFlags& flags_;
   const Log& log_;
@@ -69,7 +69,7 @@ class PhaseSplit {
   ModelOptions options_;                   // of load(), as the command line has them
   Model* model_ = nullptr;                 // from prepare() on
   std::optional<SplitMeasures> measures_;  // of candidates_; nothing: no policy decides
-  PlacementRequest candidates_[2];
+  std::array<PlacementRequest, 2> candidates_;
   int64_t n_answers_ = 0;
   int64_t n_answered_tokens_ = 0;
   std::vector<Switch> done_;

@@ -60,6 +60,8 @@ class ContextMemory {
   /// Base of each kv(layer, cut), index layer * n_cuts + cut; null where there is none.
   [[nodiscard]] const std::vector<std::byte*>& kv_bases() const { return kv_.bases(); }
   [[nodiscard]] RecStore& rec() { return rec_; }
+  [[nodiscard]] const StateRanges& kv_ranges() const { return kv_; }
+  [[nodiscard]] const StateRanges& rec_ranges() const { return rec_.ranges(); }
   [[nodiscard]] const HostInputLayout& host_layout() const { return host_layout_; }
   /// What the host shares with the devices' queues, by parity. They stay where they are.
   [[nodiscard]] std::byte* host_inputs(size_t parity) const { return hosts_[parity].inputs.get(); }

@@ -457,7 +457,7 @@ void Scheduler::build_batch() {
     }
   }
   if (n_free < options_.step_tokens) {
-    n_free = std::min(n_free, std::max(options_.prompt_tokens, options_.grid_tokens));
+    n_free = std::min(n_free, options_.prompt_tokens > 0 ? std::max(options_.prompt_tokens, options_.grid_tokens) : 0);
   }
   std::ranges::sort(reading, {}, &Task::rank);
   share_reading(reading, n_free);
@@ -465,7 +465,7 @@ void Scheduler::build_batch() {
 
 // readers: eldest first.
 void Scheduler::share_reading(std::span<Task* const> readers, int64_t n_free) {
-  if (readers.empty()) {
+  if (readers.empty() || n_free == 0) {
     return;
   }
   Task* eldest = readers.front();

@@ -124,6 +124,9 @@ class Scheduler {
 
   /// How much a move from kFromKept has brought to its slot. REQUIRES: at most the move's length, and the book's.
   void restored(int32_t slot, int64_t length);
+  /// From the next step on: tokens of a step for reading while others generate. 0: none, and it is the caller who ends
+  /// the wait of those that read.
+  void set_prompt_tokens(int64_t n) { options_.prompt_tokens = n; }
 
   /// An output's next token. REQUIRES: the request has all its tokens in its slot, and fewer than n_ctx.
   void append(int64_t id, int32_t token);

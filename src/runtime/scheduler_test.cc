@@ -230,6 +230,22 @@ TEST(Scheduler, ALongPromptDoesNotHoldUpThoseThatGenerateNorShortOnes) {
   EXPECT_THAT(step.outputs, ElementsAre(1, 3));
 }
 
+TEST(Scheduler, ReadersGetWhatTheCallerSaysWhileOthersGenerate) {
+  World world(make_memory(dense(2, 1024, 96)), {.step_tokens = 64, .prompt_tokens = 16});
+  world.submit(1, ids(1, 10));
+  world.step();
+  world.scheduler().append(1, 7);
+  world.submit(2, ids(2, 300));
+  world.scheduler().set_prompt_tokens(0);
+  EXPECT_THAT(tokens_by_slot(world.step()), ElementsAre(Pair(0, 1)));
+  world.scheduler().append(1, 7);
+  world.scheduler().set_prompt_tokens(64);
+  EXPECT_THAT(tokens_by_slot(world.step()), ElementsAre(Pair(0, 1), Pair(1, 63)));
+  world.end(1);
+  world.scheduler().set_prompt_tokens(0);  // nobody else is there
+  EXPECT_THAT(tokens_by_slot(world.step()), ElementsAre(Pair(1, 64)));
+}
+
 TEST(Scheduler, SaysWhatIsWrongWithARequestAndWhenTheQueueIsFull) {
   World world(make_memory(dense(1, 64, 2)), {.n_queue = 1, .step_tokens = 64});
   Scheduler& scheduler = world.scheduler();

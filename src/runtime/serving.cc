@@ -79,7 +79,8 @@ class Serving::Impl {
         log_(std::move(log)),
         tokenizer_(context_->model().tokenizer()),
         samplers_(context_->model()),
-        scheduler_(context_->memory(), scheduler_options(*context_, options), cache_.get()),
+        pace_(scheduler_options(*context_, options)),
+        scheduler_(context_->memory(), pace_, cache_.get()),
         saved_us_(static_cast<size_t>(scheduler_.n_slots()), -1) {
     for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
       scheduler_.set_held(s, context_->tokens(s), 0);
@@ -429,6 +430,7 @@ class Serving::Impl {
     Status status = make_moves(step);
     tell_begun();
     if (status.ok()) {
+      heed_pace(step);
       status = decode(step);
     }
     if (!status.ok()) {
@@ -486,6 +488,69 @@ class Serving::Impl {
       }
     }
     return rows;
+  }
+
+  // Lets whoever places the model see what is to be done.
+  void heed_pace(const SchedulerStep& step) {
+    if (!options_.before_step || step.batch.empty()) {
+      return;
+    }
+    ServingLoad load;
+    {
+      const std::lock_guard lock(mutex_);
+      load = load_of(step);
+    }
+    const ReadingPace pace = options_.before_step(load);
+    const std::lock_guard lock(mutex_);
+    scheduler_.set_prompt_tokens(pace == ReadingPace::kShared  ? pace_.prompt_tokens
+                                 : pace == ReadingPace::kWhole ? pace_.step_tokens
+                                                               : 0);
+  }
+
+  // REQUIRES: mutex_; the step is the scheduler's last.
+  [[nodiscard]] ServingLoad load_of(const SchedulerStep& step) const {
+    std::map<int32_t, int64_t> n_step;  // tokens of the step, by slot
+    for (const BatchToken& token : step.batch) {
+      ++n_step[token.seq];
+    }
+    ServingLoad load;
+    for (int32_t s = 0; s < scheduler_.n_slots(); ++s) {
+      const int64_t id = scheduler_.user(s);
+      if (id < 0) {
+        continue;
+      }
+      const SchedulerView view = scheduler_.view(id);
+      const auto found = n_step.find(s);
+      const int64_t n_read = found == n_step.end() ? 0 : found->second;
+      const int64_t n_lacking = view.n_tokens - view.n_held + n_read;  // the step's are counted as held
+      const bool reads = n_lacking > 1;
+      load.n_reading += reads ? 1 : 0;
+      load.n_prompt += reads ? n_lacking : 0;
+      load.step_prompt += reads ? n_read : 0;
+      load.n_generating += reads ? 0 : 1;
+      load.step_generated += reads ? 0 : n_read;
+      load.n_predict += expected_tokens(*jobs_.at(id)->request(), n_predicted_of(id));
+    }
+    return load;
+  }
+
+  [[nodiscard]] int64_t n_predicted_of(int64_t id) const {
+    const auto found = n_predicted_.find(id);
+    return found == n_predicted_.end() ? 0 : found->second;
+  }
+
+  // What an answer is expected to have still: it becomes as long as those before it, and one that is longer goes on for
+  // a while. REQUIRES: mutex_.
+  [[nodiscard]] int64_t expected_tokens(const ServingRequest& request, int64_t n_predicted) const {
+    constexpr int64_t kFirstGuess = 256;
+    int64_t n_answers = 0;
+    for (const uint64_t n : counters_.n_ended) {
+      n_answers += static_cast<int64_t>(n);
+    }
+    const int64_t mean = n_answers > 0 ? static_cast<int64_t>(counters_.predicted_tokens) / n_answers : kFirstGuess;
+    const int64_t expected = std::max(mean - n_predicted, mean / 4);
+    return request.max_tokens < 0 ? expected
+                                  : std::min(expected, std::max<int64_t>(request.max_tokens - n_predicted, 0));
   }
 
   Status make_moves(const SchedulerStep& step) {
@@ -746,6 +811,8 @@ class Serving::Impl {
 
   std::mutex sampler_mutex_;
   SamplerMaker samplers_;  // guarded by sampler_mutex_; its samplers run on the serving thread
+
+  const SchedulerOptions pace_;
 
   std::mutex slot_mutex_;  // one save, restore or erase at a time
 

@@ -19,6 +19,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,7 @@
 #include "runtime/kept_prompts_options.h"
 #include "runtime/reasoning_budget.h"
 #include "runtime/sampler_options.h"
+#include "runtime/serving_load.h"
 #include "runtime/stop.h"
 #include "runtime/token_choice.h"
 
@@ -130,6 +132,9 @@ struct ServingOptions {
   bool batch_invariant = false;        // see the top; models without recurrent state are so anyway
   /// Prompts that must leave their slots are kept (kept_prompts.h), unless batch_invariant reads all anew anyway.
   KeptPromptsOptions cache = {};
+  /// Called on the serving thread before each step is decoded; it may move the model meanwhile. What it returns holds
+  /// from the next step on. May be empty.
+  std::function<ReadingPace(const ServingLoad& load)> before_step = {};
 };
 
 struct SlotView {

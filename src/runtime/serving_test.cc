@@ -243,6 +243,43 @@ TEST_P(ServingOfModels, TheEndOfReasoningIsForced) {
   EXPECT_EQ(rest->wait().ids(), std::vector<int32_t>(found.begin() + 5, found.end()));
 }
 
+// Prompts that wait, or take whole steps, are read as they would be alone; and whoever sets their pace sees every
+// token.
+TEST_P(ServingOfModels, ThePaceOfReadingChangesNothing) {
+  const Rig rig(GetParam(), sizes(256, 4));
+  ServingLoad all;
+  int n_steps = 0;
+  ServingOptions options = {.prompt_tokens_per_step = 64, .batch_invariant = true};
+  options.before_step = [&](const ServingLoad& load) {
+    EXPECT_LE(load.step_prompt, load.n_prompt);
+    EXPECT_LE(load.step_generated, load.n_generating);
+    EXPECT_GE(load.n_predict, 0);
+    all.step_prompt += load.step_prompt;
+    all.step_generated += load.step_generated;
+    return static_cast<ReadingPace>(n_steps++ / 2 % 3);
+  };
+  std::vector<std::shared_ptr<Recorder>> paced;
+  int64_t n_read = 0;
+  {
+    const auto serving = rig.serve(options);
+    for (ServingRequest& request : eight_requests()) {
+      n_read += static_cast<int64_t>(request.prompt.size());
+      paced.push_back(submit(*serving, request));
+    }
+    std::ranges::for_each(paced, [](const auto& sink) { sink->wait(); });
+  }
+  std::vector<ServingRequest> requests = eight_requests();
+  int64_t n_cached = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    n_cached += paced[i]->end().timings.cached_n;
+    const auto alone = rig.serve();
+    const auto sink = submit(*alone, requests[i]);
+    expect_equal(*paced[i], sink->wait());
+  }
+  EXPECT_EQ(all.step_prompt + all.step_generated, n_read - n_cached + 8 * 11);
+}
+
 // Every turn's prompt is the last one, its answer and something new: what is read is that and the answer's last token,
 // which was chosen and never decoded.
 TEST_P(ServingOfModels, AConversationReadsOnlyWhatIsNew) {

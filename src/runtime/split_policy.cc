@@ -17,7 +17,8 @@ double seconds_of(const SplitMeasures& measures, const SplitCase& request, size_
   const double to_prompt = prefill != request.now ? measures.switch_s[request.now] : 0;
   const double to_answer = generation != prefill ? measures.switch_s[prefill] : 0;
   const double n_seqs = static_cast<double>(request.n_seqs);
-  const double reading = n_seqs * prefill_seconds(measures.splits[prefill], request.n_prompt);
+  const auto n_readers = static_cast<double>(request.n_readers > 0 ? request.n_readers : request.n_seqs);
+  const double reading = n_readers * prefill_seconds(measures.splits[prefill], request.n_prompt);
   const double generating =
       n_seqs * static_cast<double>(request.n_predict) / generation_speed(measures.splits[generation], request.n_seqs);
   return reading + generating + caution * (to_prompt + to_answer);

@@ -36,6 +36,7 @@ struct SplitCase {
   int64_t n_prompt = 0;   // tokens to be read by each sequence
   int64_t n_predict = 0;  // tokens that each sequence is expected to generate
   int64_t n_seqs = 1;     // sequences with such a request at once
+  int64_t n_readers = 0;  // of these, those with a prompt to read; 0: all
 };
 
 struct SplitDecision {

@@ -211,6 +211,13 @@ Status api_metrics(Call& call) {
   gauge("prompt_cache_states", "Kept prompts", as_double(c.cache.n_states));
   gauge("prompt_cache_ram_bytes", "Host memory that they take", as_double(c.cache.ram_bytes));
   gauge("prompt_cache_dir_bytes", "Bytes in the folder of --cache-dir", as_double(c.cache.folder_bytes));
+  const SwitchTotals switches = call.model->placement->totals();
+  counter("placement_switches_total", "Switches of the placement", as_double(switches.n_switches));
+  counter("placement_switch_failures_total", "Switches that failed and were undone", as_double(switches.n_failed));
+  counter("placement_switch_seconds_total", "Time of switches, without waiting for their turn", switches.seconds);
+  counter("placement_switch_bytes_total", "Bytes that switches moved to another device",
+          as_double(switches.moved_bytes));
+  gauge("placement_version", "One more after every switch", as_double(call.model->placement->view()->version));
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);
   call.exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8", text.str());

@@ -34,6 +34,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/slots", api_slots},
     {"POST", "/slots/", api_slot_action},  // and a number
     {"GET", "/metrics", api_metrics},
+    {"GET", "/placement", api_placement},
+    {"POST", "/placement", api_set_placement},
     {"POST", "/tokenize", api_tokenize},
     {"POST", "/detokenize", api_detokenize},
     {"POST", "/apply-template", api_apply_template},

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "runtime/engine.h"
+#include "runtime/live_placement.h"
 #include "runtime/serving.h"
 #include "server/chat_format.h"
 #include "server/http_server.h"
@@ -52,6 +53,7 @@ struct ServedModel {
   bool spm_infill = false;         // suffix first
   ReasoningDefaults reasoning;
   std::unique_ptr<Serving> serving;
+  std::shared_ptr<LivePlacement> placement;  // shared with serving, whose steps may ask it
 };
 
 class Server;
@@ -130,6 +132,8 @@ Status api_props(Call& call);
 Status api_slots(Call& call);
 Status api_slot_action(Call& call);
 Status api_metrics(Call& call);
+Status api_placement(Call& call);
+Status api_set_placement(Call& call);
 Status api_tokenize(Call& call);
 Status api_detokenize(Call& call);
 Status api_apply_template(Call& call);
