@@ -3,9 +3,10 @@
 //   planner_bench [GIB [TILES]]
 //
 // A model of GIB (100) in about TILES (10,000) tiles on a grid of 256 KiB goes from the layer to the tensor placement
-// and back, on two and on four devices: time of make_placement() with keep_places(), of plan_transition() and of
-// predict_seconds(), best of seven runs in thread CPU time, so that a busy machine disturbs the figures little. Beside
-// them what was planned: units of the grid, moves, steps that the planner counted, bytes that cross.
+// and back, on two and on four devices, in pieces of 32 MiB and of 1 MiB (as a switch on CPUs): time of
+// make_placement() with keep_places(), of plan_transition() and of predict_seconds(), best of seven runs in thread CPU
+// time, so that a busy machine disturbs the figures little. Beside them what was planned: units of the grid, moves,
+// steps that the planner counted, bytes that cross.
 
 #include <algorithm>
 #include <cstdio>
@@ -22,6 +23,7 @@ namespace {
 using bench::fastest;
 
 constexpr uint64_t kUnitBytes = 256 << 10;
+constexpr uint64_t kStagedPieces = 16;
 
 template <typename Work>
 double best_ms(const Work& work) {
@@ -64,8 +66,11 @@ PlacementTarget target_of(const SyntheticModel& model, int n_devices) {
   return target;
 }
 
-TransitionRequest request_of(const SyntheticModel& model, const Placement& from, const Placement& to, int n_devices) {
+TransitionRequest request_of(const SyntheticModel& model, const Placement& from, const Placement& to, int n_devices,
+                             uint64_t piece_bytes) {
   TransitionRequest request;
+  request.piece_bytes = piece_bytes;
+  request.staging_bytes = kStagedPieces * piece_bytes;
   request.pools.assign(static_cast<size_t>(n_devices), {kUnitBytes, uint64_t{1} << 46});
   for (size_t t = 0; t < model.bytes.size(); ++t) {
     request.extents.push_back({model.bytes[t], {from.home[t], from.offset[t]}, {to.home[t], to.offset[t]}});
@@ -73,13 +78,13 @@ TransitionRequest request_of(const SyntheticModel& model, const Placement& from,
   return request;
 }
 
-bool measure(const SyntheticModel& model, int n_devices, SplitMode from_mode, SplitMode to_mode) {
+bool measure(const SyntheticModel& model, int n_devices, SplitMode from_mode, SplitMode to_mode, uint64_t piece_bytes) {
   const PlacementTarget target = target_of(model, n_devices);
   const Placement from = make_placement(model.tiles, from_mode, {}, target, 1);
   Placement to;
   const double place_ms = best_ms(
       [&] { to = keep_places(model.tiles, make_placement(model.tiles, to_mode, {}, target, 2), from, target); });
-  const TransitionRequest request = request_of(model, from, to, n_devices);
+  const TransitionRequest request = request_of(model, from, to, n_devices, piece_bytes);
   Result<Plan> plan = Plan{};
   const double plan_ms = best_ms([&] { plan = plan_transition(request); });
   if (!plan.ok()) {
@@ -100,11 +105,13 @@ bool measure(const SyntheticModel& model, int n_devices, SplitMode from_mode, Sp
   }
   const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   std::printf(
-      "%d devices  %-6s -> %-6s  place %6.2f ms  plan %6.2f ms  predict %5.2f ms   %zu tiles  %llu units  "
+      "%d devices  %-6s -> %-6s  pieces %2llu MiB  place %6.2f ms  plan %6.2f ms  predict %5.2f ms   %zu tiles  %llu "
+      "units  "
       "%zu moves  %lld steps  %.1f GiB cross  %.1f GiB move within  at 25 GB/s %.2f s\n",
       n_devices, std::string(split_mode_name(from_mode)).c_str(), std::string(split_mode_name(to_mode)).c_str(),
-      place_ms, plan_ms, predict_ms, model.bytes.size(), static_cast<unsigned long long>(n_units), plan->moves.size(),
-      static_cast<long long>(plan->n_steps), gib(crossed), gib(local), seconds);
+      static_cast<unsigned long long>(piece_bytes >> 20), place_ms, plan_ms, predict_ms, model.bytes.size(),
+      static_cast<unsigned long long>(n_units), plan->moves.size(), static_cast<long long>(plan->n_steps), gib(crossed),
+      gib(local), seconds);
   return true;
 }
 
@@ -118,8 +125,10 @@ int run(int argc, char** argv) {
   bool ok = true;
   for (const int n_devices : {2, 4}) {
     const SyntheticModel model(static_cast<uint64_t>(gib * (1 << 30)), n_tiles, n_devices);
-    ok = measure(model, n_devices, SplitMode::kLayer, SplitMode::kTensor) && ok;
-    ok = measure(model, n_devices, SplitMode::kTensor, SplitMode::kLayer) && ok;
+    for (const uint64_t piece_bytes : {uint64_t{32} << 20, uint64_t{1} << 20}) {
+      ok = measure(model, n_devices, SplitMode::kLayer, SplitMode::kTensor, piece_bytes) && ok;
+      ok = measure(model, n_devices, SplitMode::kTensor, SplitMode::kLayer, piece_bytes) && ok;
+    }
   }
   return ok ? 0 : 1;
 }

@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <queue>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -195,37 +197,6 @@ Placement make_placement(const TileSet& tiles, SplitMode mode, const Shares& sha
 
 namespace {
 
-/// Free room between tiles that stay on one device, and behind the last of them.
-class Gaps {
- public:
-  void add(uint64_t begin, uint64_t end) {
-    if (begin < end) {
-      by_size_.emplace(end - begin, begin);
-    }
-  }
-  void set_end(uint64_t end) { end_ = end; }
-  [[nodiscard]] uint64_t end() const { return end_; }
-
-  /// Whether there is a gap of just this size.
-  [[nodiscard]] bool has(uint64_t bytes) const { return by_size_.contains(bytes); }
-  /// The smallest gap that holds `bytes`, or the end.
-  uint64_t take(uint64_t bytes) {
-    const auto gap = by_size_.lower_bound(bytes);
-    if (gap == by_size_.end()) {
-      end_ += bytes;
-      return end_ - bytes;
-    }
-    const auto [size, begin] = *gap;
-    by_size_.erase(gap);
-    add(begin + bytes, begin + size);
-    return begin;
-  }
-
- private:
-  std::multimap<uint64_t, uint64_t> by_size_;  // size -> begin; equal sizes in order of adding
-  uint64_t end_ = 0;
-};
-
 /// A thing on the device that is being laid out.
 struct Placed {
   size_t thing = 0;
@@ -234,31 +205,111 @@ struct Placed {
 
 // A part of its region that a device may waste in gaps, so that less is copied: a sixteenth.
 constexpr uint64_t kWasteParts = 16;
+// The smallest part at the end of a region that is laid anew where things do not fit otherwise.
+constexpr uint64_t kLeastParts = 128;
 
-/// New offsets for what one device has; returns the end of the region.
-uint64_t fill_gaps(std::vector<Placed> staying, std::vector<Placed> arriving, const std::vector<uint64_t>& current,
-                   std::vector<uint64_t>& offsets) {
-  std::ranges::sort(staying, {}, [&](const Placed& t) { return current[t.thing]; });
-  Gaps gaps;
-  for (const Placed& t : staying) {
-    gaps.add(gaps.end(), current[t.thing]);
-    gaps.set_end(current[t.thing] + t.bytes);
-    offsets[t.thing] = current[t.thing];
+/// New offsets for what one device has.
+class Region {
+ public:
+  /// offsets: by thing, of all devices.
+  explicit Region(std::vector<uint64_t>& offsets) : offsets_(offsets) {}
+
+  void put(const Placed& t, uint64_t offset) {
+    offsets_[t.thing] = offset;
+    taken_.emplace_back(offset, offset + t.bytes);
   }
-  // Gaps of just the right size first: things of a kind are alike, and a smaller one would waste theirs.
-  std::ranges::stable_sort(arriving, std::greater<>(), &Placed::bytes);
-  std::vector<Placed> rest;
-  for (const Placed& t : arriving) {
-    if (gaps.has(t.bytes)) {
-      offsets[t.thing] = gaps.take(t.bytes);
-    } else {
-      rest.push_back(t);
+  /// The place of something that goes.
+  void vacate(uint64_t bytes, uint64_t offset) { vacant_[bytes].push(offset); }
+  /// Finds places for the rest. REQUIRES: what stays is put, and all that goes is known.
+  void fill(std::vector<Placed> moving) {
+    // Places of just the right size first, the lowest of them: things of a kind are alike, so most that comes takes the
+    // place of something that goes, and the moves follow one another whole.
+    std::erase_if(moving, [this](const Placed& t) {
+      const auto places = vacant_.find(t.bytes);
+      if (places == vacant_.end() || places->second.empty()) {
+        return false;
+      }
+      put(t, places->second.top());
+      places->second.pop();
+      return true;
+    });
+    find_gaps();
+    std::ranges::stable_sort(moving, std::greater<>(), &Placed::bytes);
+    for (const Placed& t : moving) {
+      offsets_[t.thing] = take(t.bytes);
     }
   }
-  for (const Placed& t : rest) {
-    offsets[t.thing] = gaps.take(t.bytes);
+  /// REQUIRES: it is filled.
+  [[nodiscard]] uint64_t end() const { return end_; }
+
+ private:
+  using Lowest = std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>>;
+
+  void find_gaps() {
+    std::ranges::sort(taken_);
+    for (const auto& [begin, end] : taken_) {
+      add_gap(end_, begin);
+      end_ = end;
+    }
   }
-  return gaps.end();
+
+  void add_gap(uint64_t begin, uint64_t end) {
+    if (begin < end) {
+      gaps_.emplace(end - begin, begin);
+    }
+  }
+
+  /// The smallest gap that holds `bytes`, or the end.
+  uint64_t take(uint64_t bytes) {
+    const auto gap = gaps_.lower_bound(bytes);
+    if (gap == gaps_.end()) {
+      end_ += bytes;
+      return end_ - bytes;
+    }
+    const auto [size, begin] = *gap;
+    gaps_.erase(gap);
+    add_gap(begin + bytes, begin + size);
+    return begin;
+  }
+
+  std::vector<uint64_t>& offsets_;
+  std::map<uint64_t, Lowest> vacant_;                 // by size: offsets
+  std::vector<std::pair<uint64_t, uint64_t>> taken_;  // (begin, end)
+  std::multimap<uint64_t, uint64_t> gaps_;            // size -> begin; equal sizes in ascending order
+  uint64_t end_ = 0;
+};
+
+struct DeviceThings {
+  std::vector<Placed> here;  // before and after
+  std::vector<Placed> leaving;
+  std::vector<Placed> arriving;
+};
+
+/// What lies before `keep` stays there; the rest fills what is left, the places of things that go only before
+/// vacant_end. Returns the end of the region.
+uint64_t fill_gaps(const DeviceThings& things, uint64_t keep, uint64_t vacant_end, const std::vector<uint64_t>& current,
+                   std::vector<uint64_t>& offsets) {
+  const auto lies_before = [&](const Placed& t, uint64_t end) {
+    return t.bytes <= end && current[t.thing] <= end - t.bytes;
+  };
+  Region region(offsets);
+  std::vector<Placed> moving = things.arriving;
+  std::vector<Placed> going = things.leaving;
+  for (const Placed& t : things.here) {
+    if (lies_before(t, keep)) {
+      region.put(t, current[t.thing]);
+    } else {
+      moving.push_back(t);
+      going.push_back(t);
+    }
+  }
+  for (const Placed& t : going) {
+    if (lies_before(t, vacant_end)) {
+      region.vacate(t.bytes, current[t.thing]);
+    }
+  }
+  region.fill(std::move(moving));
+  return region.end();
 }
 
 /// Moves of things of one size that follow one another: each goes to where the next one is now. Chooses among the
@@ -286,10 +337,10 @@ class Chains {
 
   void link() {
     // Things of several pieces make a chain of each piece, so one cycle may keep all links busy; small things need more
-    // cycles, but each costs a copy through staging, so short ones are not worth it.
-    constexpr size_t kMostCycles = 4;
+    // cycles, two for each link, but each costs a copy through staging, so short ones are not worth it.
     constexpr size_t kLeastMoves = 32;
-    const size_t length = std::max(kLeastMoves, things_.size() / kMostCycles);
+    const size_t n_links = std::max<size_t>(places_.size() * (places_.size() - 1), 1);
+    const size_t length = std::max(kLeastMoves, things_.size() / (2 * n_links));
     std::set<size_t> linked;
     for (const size_t start : things_) {
       size_t next = start;
@@ -335,30 +386,35 @@ Layout keep_offsets(const Layout& wanted, const Layout& current,
   Layout layout = wanted;
   for (size_t d = 0; d < wanted.region_bytes.size(); ++d) {
     const auto device = static_cast<int32_t>(d);
-    std::vector<Placed> here;
-    std::vector<Placed> arriving;
+    DeviceThings things;
     for (size_t t = 0; t < wanted.home.size(); ++t) {
-      if (wanted.home[t] == device) {
-        (current.home[t] == device ? here : arriving).push_back({t, bytes(t, static_cast<int>(d))});
+      const bool now = current.home[t] == device;
+      const bool then = wanted.home[t] == device;
+      if (now || then) {
+        (now && then ? things.here : now ? things.leaving : things.arriving).push_back({t, bytes(t, device)});
       }
     }
     const uint64_t end = wanted.region_bytes[d];
     const uint64_t most = std::max(end, current.region_bytes[d]);
-    // First all that lies within the new region stays, then less and less of it: what moves fills gaps that are left.
-    // At last everything stays.
-    for (const uint64_t keep : {end, end - end / 8, end - end / 4, end / 2, UINT64_MAX}) {
-      std::vector<Placed> staying;
-      std::vector<Placed> moving = arriving;
-      for (const Placed& t : here) {
-        (t.bytes <= keep && current.offset[t.thing] <= keep - t.bytes ? staying : moving).push_back(t);
-      }
+    const auto lay = [&](uint64_t keep, uint64_t vacant_end, uint64_t limit) {
       std::vector<uint64_t> offsets = layout.offset;
-      const uint64_t region = fill_gaps(std::move(staying), std::move(moving), current.offset, offsets);
-      if (region <= (keep == UINT64_MAX ? most : std::min(most, end + end / kWasteParts))) {
-        layout.offset = std::move(offsets);
-        layout.region_bytes[d] = region;
-        break;
+      const uint64_t region = fill_gaps(things, keep, vacant_end, current.offset, offsets);
+      if (region > limit) {
+        return false;
       }
+      layout.offset = std::move(offsets);
+      layout.region_bytes[d] = region;
+      return true;
+    };
+    // First all that lies within the new region stays, then less and less of it: what moves takes places that are left.
+    // At last everything stays.
+    const uint64_t limit = std::min(most, end + end / kWasteParts);
+    bool laid = lay(end, end, limit);
+    for (uint64_t parts = kLeastParts; !laid && parts >= 2; parts /= 2) {
+      laid = lay(end - end / parts, end, limit);
+    }
+    if (!laid) {
+      lay(UINT64_MAX, most, most);
     }
   }
   std::map<uint64_t, std::vector<size_t>> moving;  // by size

@@ -91,12 +91,13 @@ struct Layout {
 
 /// `wanted` with the same homes and other offsets, so that a transition from `current` moves few bytes, and moves them
 /// well. On every device: what has its home there already stays where it is, unless it lies behind the end of wanted's
-/// region; the others fill the gaps. Where that would waste more than a sixteenth of the region in gaps, more of it is
-/// laid anew, from the end. No region gets larger than the larger of wanted's and current's.
+/// region; the others take the places of things of their size that go, and else the smallest gap that holds them. Where
+/// that would waste more than a sixteenth of the region in gaps, or make it larger than it may be, more of it is laid
+/// anew, from the end. No region gets larger than the larger of wanted's and current's.
 ///
 /// Among things of one size that move, each goes as far as possible to where the next one is now, in few long chains:
 /// where devices exchange things one for one, nearest gaps would make many short cycles, and every cycle costs a copy
-/// through staging. There are up to about four chains for each size, so that all links have work.
+/// through staging. There are up to about two chains for each size and link, so that all links have work.
 /// bytes(thing, device): what it takes there. REQUIRES: nothing overlaps in either map.
 Layout keep_offsets(const Layout& wanted, const Layout& current,
                     const std::function<uint64_t(size_t thing, int device)>& bytes);

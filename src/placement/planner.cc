@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <functional>
 #include <map>
+#include <queue>
 #include <utility>
 
 #include "base/check.h"
@@ -383,21 +385,59 @@ std::vector<LinkUse> link_use(const Plan& plan) {
 }
 
 double predict_seconds(const Plan& plan, const std::function<LinkSpeed(int32_t from, int32_t to)>& speed) {
-  std::map<std::pair<int32_t, int32_t>, double> link_free;
-  std::vector<double> ends;
-  double last = 0;
-  for (const Move& move : plan.moves) {
-    double& free = link_free[{move.from.device, move.to.device}];
-    double start = free;
-    for (const int32_t m : move.after) {
-      start = std::max(start, ends[static_cast<size_t>(m)]);
+  struct Link {
+    LinkSpeed speed;
+    std::queue<size_t> ready;  // moves
+    bool busy = false;
+  };
+  std::map<std::pair<int32_t, int32_t>, Link> links;
+  std::vector<Link*> link_of;  // by move
+  std::vector<size_t> n_open;
+  std::vector<std::vector<size_t>> followers(plan.moves.size());
+  using End = std::pair<double, size_t>;  // time, move
+  std::priority_queue<End, std::vector<End>, std::greater<>> running;
+  double now = 0;
+  const auto start = [&](Link& link) {
+    if (!link.busy && !link.ready.empty()) {
+      const size_t m = link.ready.front();
+      link.ready.pop();
+      link.busy = true;
+      const auto bytes = static_cast<double>(plan.moves[m].bytes);
+      running.emplace(now + link.speed.seconds_per_copy + bytes / link.speed.bytes_per_second, m);
     }
-    const LinkSpeed link = speed(move.from.device, move.to.device);
-    free = start + link.seconds_per_copy + static_cast<double>(move.bytes) / link.bytes_per_second;
-    ends.push_back(free);
-    last = std::max(last, free);
+  };
+  for (size_t m = 0; m < plan.moves.size(); ++m) {
+    const Move& move = plan.moves[m];
+    const auto [link, is_new] = links.try_emplace({move.from.device, move.to.device});
+    if (is_new) {
+      link->second.speed = speed(move.from.device, move.to.device);
+    }
+    link_of.push_back(&link->second);
+    n_open.push_back(move.after.size());
+    for (const int32_t before : move.after) {
+      followers[static_cast<size_t>(before)].push_back(m);
+    }
+    if (move.after.empty()) {
+      link->second.ready.push(m);
+    }
   }
-  return last;
+  for (auto& [ends, link] : links) {
+    start(link);
+  }
+  while (!running.empty()) {
+    const size_t m = running.top().second;
+    now = running.top().first;
+    running.pop();
+    link_of[m]->busy = false;
+    for (const size_t next : followers[m]) {
+      if (--n_open[next] == 0) {
+        link_of[next]->ready.push(next);
+        start(*link_of[next]);
+      }
+    }
+    start(*link_of[m]);
+  }
+  return now;
 }
 
 }  // namespace tessera

@@ -103,8 +103,8 @@ struct LinkUse {
 /// Bytes and copies per pair of devices, in ascending order of (from, to). Moves that stay on a device have from == to.
 std::vector<LinkUse> link_use(const Plan& plan);
 
-/// How long the moves take when each link works at its speed, all links at once, and moves wait only for what `after`
-/// names. `speed(from, to)` is asked for the pairs that link_use() lists.
+/// How long the moves take when each link works at its speed and takes what has been ready for longest, all links at
+/// once, and moves wait only for what `after` names. `speed(from, to)` is asked for the pairs that link_use() lists.
 double predict_seconds(const Plan& plan, const std::function<LinkSpeed(int32_t from, int32_t to)>& speed);
 
 }  // namespace tessera
