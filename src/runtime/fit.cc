@@ -18,7 +18,8 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kContextStep = 256;
-// Divisions counted for one mode, context and host part. Only where scratch alone decides are there more than a few.
+// Divisions counted for one context and host part. Only where scratch or a switch alone decides are there more than a
+// few.
 constexpr int kMostDivisions = 256;
 // The smallest lack is found to this many bytes, a unit of the CPU's pools.
 constexpr uint64_t kLackStep = 64 << 10;
@@ -34,6 +35,14 @@ struct HostPart {
 struct Placed {
   Shares shares;
   std::vector<DeviceNeed> needs;  // by device
+};
+
+/// What one context and host part are counted with.
+struct Attempt {
+  ContextOptions context;
+  ContextSizes sizes;
+  std::vector<uint64_t> room;  // by device
+  int n_left = kMostDivisions;
 };
 
 struct Choice {
@@ -73,9 +82,9 @@ class Fitter {
   Result<std::optional<Choice>> first_host_part(int n_cuts, size_t n_parts, uint64_t extra);
   Result<std::optional<Choice>> longest_context(int n_cuts, size_t host, uint64_t extra);
   Result<std::optional<Choice>> try_all_modes(int n_cuts, size_t host, int64_t n_ctx, uint64_t extra);
-  Result<std::optional<Placed>> try_mode(size_t mode, int64_t n_ctx, const std::vector<uint64_t>& room);
-  Result<std::optional<Placed>> try_shares(size_t mode, const Shares& shares, const ContextOptions& context,
-                                           const ContextSizes& sizes, const std::vector<uint64_t>& room);
+  Result<bool> place_modes(Attempt& attempt, std::vector<Placed>& placed);
+  Result<std::optional<Placed>> try_shares(const Attempt& attempt, const std::vector<Placed>& others,
+                                           const Shares& shares);
   [[nodiscard]] ItemCosts costs_of(SplitMode mode, const ContextOptions& context, const ContextSizes& sizes) const;
 
   // After it.
@@ -97,6 +106,10 @@ class Fitter {
   }
   [[nodiscard]] static bool within(const std::vector<DeviceNeed>& needs, const std::vector<uint64_t>& room) {
     return std::ranges::equal(needs, room, [](const DeviceNeed& n, uint64_t bytes) { return n.total() <= bytes; });
+  }
+  /// What device d needs while the model switches.
+  [[nodiscard]] uint64_t switch_bytes(const Placed& a, const Placed& b, size_t d) const {
+    return larger_of(a.needs[d], b.needs[d]).total() + m_.devices[d].info().unit_bytes;
   }
   [[nodiscard]] Shares even_shares() const {
     Shares shares;
@@ -301,47 +314,62 @@ Result<std::optional<Choice>> Fitter::longest_context(int n_cuts, size_t host, u
 }
 
 Result<std::optional<Choice>> Fitter::try_all_modes(int n_cuts, size_t host, int64_t n_ctx, uint64_t extra) {
+  Attempt attempt;
+  attempt.context = options_.context;
+  attempt.context.n_ctx = n_ctx;
+  ASSIGN_OR_RETURN(attempt.sizes, context_sizes(m_, attempt.context));
+  attempt.room = room(extra);
   Choice choice{n_cuts, host, n_ctx, {}};
-  for (size_t mode = 0; mode < modes_.size(); ++mode) {
-    ASSIGN_OR_RETURN(std::optional<Placed> placed, try_mode(mode, n_ctx, room(extra)));
-    if (!placed) {
-      return std::optional<Choice>();
-    }
-    choice.modes.push_back(std::move(*placed));
-  }
-  return std::optional(std::move(choice));
+  ASSIGN_OR_RETURN(const bool found, place_modes(attempt, choice.modes));
+  return found ? std::optional(std::move(choice)) : std::nullopt;
 }
 
-Result<std::optional<Placed>> Fitter::try_mode(size_t mode, int64_t n_ctx, const std::vector<uint64_t>& room) {
-  ContextOptions context = options_.context;
-  context.n_ctx = n_ctx;
-  ASSIGN_OR_RETURN(const ContextSizes sizes, context_sizes(m_, context));
-  const Shares asked = is_free(mode) ? even_shares() : Shares{request_.modes[mode].tensor_split};
-  ASSIGN_OR_RETURN(std::optional<Placed> placed, try_shares(mode, asked, context, sizes, room));
-  if (placed || !is_free(mode)) {
-    return placed;
+/// Finds shares for the modes behind those that are placed. Returns whether there are any; if not, nothing changed.
+Result<bool> Fitter::place_modes(Attempt& attempt, std::vector<Placed>& placed) {
+  const size_t mode = placed.size();
+  if (mode == modes_.size()) {
+    return true;
   }
+  bool found = false;
   Status failed;
-  int n_left = kMostDivisions;
-  (void)find_division(costs_of(modes_[mode], context, sizes), room, [&](const std::vector<int>& counts) {
-    auto tried = try_shares(mode, {{counts.begin(), counts.end()}}, context, sizes, room);
+  const auto ends_with = [&](const Shares& shares) {
+    Result<std::optional<Placed>> tried = try_shares(attempt, placed, shares);
     failed = tried.status();
-    placed = tried.ok() ? std::move(tried).value() : std::nullopt;
-    return placed || !failed.ok() || --n_left == 0;
-  });
+    if (tried.ok() && *tried) {
+      placed.push_back(std::move(**tried));
+      const Result<bool> rest = place_modes(attempt, placed);
+      failed = rest.status();
+      found = rest.ok() && *rest;
+      if (!found) {
+        placed.pop_back();
+      }
+    }
+    return found || !failed.ok() || --attempt.n_left <= 0;
+  };
+  if (!ends_with(is_free(mode) ? even_shares() : Shares{request_.modes[mode].tensor_split}) && is_free(mode)) {
+    (void)find_division(costs_of(modes_[mode], attempt.context, attempt.sizes), attempt.room,
+                        [&](const std::vector<int>& counts) { return ends_with({{counts.begin(), counts.end()}}); });
+  }
   TRY(failed);
-  return placed;
+  return found;
 }
 
-/// The needs of a mode with these shares, for the cuts and the host part at hand; nothing where they exceed the room.
-Result<std::optional<Placed>> Fitter::try_shares(size_t mode, const Shares& shares, const ContextOptions& context,
-                                                 const ContextSizes& sizes, const std::vector<uint64_t>& room) {
-  place_model(m_, make_placement(m_.tiles, modes_[mode], shares, m_.placement_target(), 1));
-  Placed placed{shares, needs_without_scratch(m_, context, sizes)};
-  if (within(placed.needs, room)) {
-    ASSIGN_OR_RETURN(placed.needs, memory_needs(m_, context, sizes));
+/// The needs of the mode behind `others` with these shares, for the cuts and the host part at hand; nothing where they,
+/// or those of a switch from one of the others, exceed the room.
+Result<std::optional<Placed>> Fitter::try_shares(const Attempt& attempt, const std::vector<Placed>& others,
+                                                 const Shares& shares) {
+  place_model(m_, make_placement(m_.tiles, modes_[others.size()], shares, m_.placement_target(), 1));
+  Placed placed{shares, needs_without_scratch(m_, attempt.context, attempt.sizes)};
+  if (within(placed.needs, attempt.room)) {
+    ASSIGN_OR_RETURN(placed.needs, memory_needs(m_, attempt.context, attempt.sizes));
   }
-  return within(placed.needs, room) ? std::optional(std::move(placed)) : std::nullopt;
+  bool fits = within(placed.needs, attempt.room);
+  for (const Placed& other : others) {
+    for (size_t d = 0; d < attempt.room.size(); ++d) {
+      fits = fits && switch_bytes(other, placed, d) <= attempt.room[d];
+    }
+  }
+  return fits ? std::optional(std::move(placed)) : std::nullopt;
 }
 
 /// Bytes of layers (layer) or cuts (tensor) on each device, scratch left out: no division needs less.
@@ -491,12 +519,19 @@ Result<Fit> Fitter::explain() {
     }
   }
   std::string lacking;
+  const auto add_lack = [&](size_t d, uint64_t needed, const std::string& when) {
+    if (needed > room_[d]) {
+      lacking += fmt::format("{}{} needs {:.1f} MiB {} and has {:.1f}", lacking.empty() ? "" : "; ",
+                             m_.devices[d].info().name, mib(needed), when, mib(room_[d]));
+    }
+  };
   for (size_t mode = 0; mode < modes_.size(); ++mode) {
+    const std::string& name = request_.modes[mode].split_mode;
     for (size_t d = 0; d < room_.size(); ++d) {
-      const uint64_t needed = choice->modes[mode].needs[d].total();
-      if (needed > room_[d]) {
-        lacking += fmt::format("{}{} needs {:.1f} MiB under {} and has {:.1f}", lacking.empty() ? "" : "; ",
-                               m_.devices[d].info().name, mib(needed), request_.modes[mode].split_mode, mib(room_[d]));
+      add_lack(d, choice->modes[mode].needs[d].total(), "under " + name);
+      for (size_t other = 0; other < mode; ++other) {
+        add_lack(d, switch_bytes(choice->modes[other], choice->modes[mode], d),
+                 fmt::format("in a switch between {} and {}", request_.modes[other].split_mode, name));
       }
     }
   }

@@ -11,7 +11,8 @@
 //   context  what is asked for, and the multiples of 256 below it, down to the least.
 // Of what fits, the least on the host is chosen, then the longest context, then the fewest cuts, then the shares
 // nearest to even, or to the budgets. Whatever the caller gave stays as it is. A fit for several modes means that each
-// of them fits with the same context, cuts and host part, one at a time.
+// of them fits with the same context, cuts and host part, one at a time, and so does a switch from any of them to any
+// other: every range as large as the larger of both, and one unit of staging.
 
 #include <cstdint>
 #include <string>

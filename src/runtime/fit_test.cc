@@ -31,7 +31,7 @@ ModelOptions options_of(const std::string& model, int n_devices) {
   return options;
 }
 
-/// Whether weights and context find room, under every mode with its shares.
+/// Whether weights and context find room, under every mode with its shares, and switches between them.
 void expect_loads(const Fit& fit) {
   for (const FitMode& mode : fit.modes) {
     ModelOptions options = fit.model;
@@ -46,6 +46,10 @@ void expect_loads(const Fit& fit) {
     for (size_t d = 0; d < uses.size(); ++d) {
       EXPECT_EQ(uses[d].weight_bytes + uses[d].kv_bytes + uses[d].rec_bytes + uses[d].scratch_bytes,
                 fit.devices[d].needs[index].total());
+    }
+    for (const FitMode& other : fit.modes) {
+      const auto switched = (*model)->set_placement({other.split_mode, other.tensor_split}, {});
+      EXPECT_TRUE(switched.ok()) << switched.status().message();
     }
   }
 }
@@ -116,7 +120,8 @@ bool anything_fits(const FitRequest& request) {
       if (!fix_homes(m, part).ok()) {
         continue;  // a layer without a feed-forward part
       }
-      const bool all_modes = std::ranges::all_of(request.modes, [&](const FitMode& mode) {
+      std::vector<std::vector<std::vector<DeviceNeed>>> fitting;  // by mode, division and device
+      for (const FitMode& mode : request.modes) {
         const SplitMode split = parse_split_mode(mode.split_mode).value();
         std::vector<std::vector<double>> shares = {{}};
         if (split != SplitMode::kNone) {
@@ -124,11 +129,29 @@ bool anything_fits(const FitRequest& request) {
               divisions(n_devices, split == SplitMode::kLayer ? static_cast<int>(m.tiles.attn_cuts.size()) : n_cuts);
           shares.emplace_back();
         }
-        return std::ranges::any_of(shares, [&](const std::vector<double>& parts) {
+        fitting.emplace_back();
+        for (const std::vector<double>& parts : shares) {
           place_model(m, make_placement(m.tiles, split, {parts}, m.placement_target(), 1));
-          return check_fit(m, needs_without_scratch(m, context, sizes)).ok() &&
-                 check_fit(m, memory_needs(m, context, sizes).value()).ok();
-        });
+          if (check_fit(m, needs_without_scratch(m, context, sizes)).ok()) {
+            const std::vector<DeviceNeed> needs = memory_needs(m, context, sizes).value();
+            if (check_fit(m, needs).ok()) {
+              fitting.back().push_back(needs);
+            }
+          }
+        }
+      }
+      const auto switch_fits = [&](const std::vector<DeviceNeed>& a, const std::vector<DeviceNeed>& b) {
+        std::vector<DeviceNeed> larger;
+        for (size_t d = 0; d < a.size(); ++d) {
+          larger.push_back(larger_of(a[d], b[d]));
+          larger[d].scratch_bytes += m.devices[d].info().unit_bytes;
+        }
+        return check_fit(m, larger).ok();
+      };
+      const bool all_modes = std::ranges::any_of(fitting.front(), [&](const std::vector<DeviceNeed>& first) {
+        return fitting.size() == 1 || std::ranges::any_of(fitting[1], [&](const std::vector<DeviceNeed>& second) {
+                 return switch_fits(first, second);
+               });
       });
       if (all_modes) {
         return true;
