@@ -115,6 +115,9 @@ class Switches(CliTest):
         self.assertEqual(set(found["mode_bytes"]), {"layer", "tensor"})
         for peak, layer, tensor in zip(found["peak_bytes"], found["mode_bytes"]["layer"], found["mode_bytes"]["tensor"]):
             self.assertGreaterEqual(peak, max(layer, tensor))
+            self.assertLessEqual(peak, max(layer, tensor) + found["staging_bytes"])
+        self.assertGreaterEqual(found["resident_peak_bytes"], max(found["resident_bytes"].values()))
+        self.assertGreater(found["resident_looks_per_s"], 0)
         for key in ("prefill_kept", "generation_kept"):
             self.assertGreater(found[key], 0)
         text = self.good("bench-" + args[0], *args[1:], "-sm", "tensor", "--to", "none").decode()

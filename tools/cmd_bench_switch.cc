@@ -1,7 +1,9 @@
 // `tessera bench-switch`, also spelt `bench switch`: how long a switch between two placements takes, how much it moves
 // against plain copies of the same run, how much memory it needs, and what it leaves of the speed.
 //
-// The first switch there and back is not timed: its memory is watched instead, so that watching disturbs no time.
+// The first switch there and back is not timed: the process's memory is watched instead, some hundred times a second,
+// so that watching disturbs no time. A device's peak needs no watching: all that it takes is taken before the first
+// byte moves, and given back after the last (runtime/placement_switch.h).
 
 #include <algorithm>
 #include <atomic>
@@ -54,26 +56,32 @@ class MemoryWatch {
  public:
   Status start() {
     ASSIGN_OR_RETURN(thread_, start_thread("watch", [this] {
-                       while (!stops_) {
+                       const auto begin = std::chrono::steady_clock::now();
+                       int64_t n_looks = 0;
+                       for (; !stops_; ++n_looks) {
                          most_ = std::max(most_, resident_bytes());
                          std::this_thread::sleep_for(kWatchPause);
                        }
+                       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+                       looks_per_s_ = static_cast<double>(n_looks) / time.count();
                      }));
     return {};
   }
-  /// The most that was seen.
-  uint64_t stop() {
+  void stop() {
     stops_ = true;
     if (thread_.joinable()) {
       thread_.join();
     }
-    return most_;
   }
+  /// The most that was seen, and how often it looked. REQUIRES: it was stopped.
+  [[nodiscard]] uint64_t most() const { return most_; }
+  [[nodiscard]] double looks_per_s() const { return looks_per_s_; }
   ~MemoryWatch() { stop(); }
 
  private:
   std::atomic<bool> stops_ = false;
   uint64_t most_ = 0;  // the thread's, until it has ended
+  double looks_per_s_ = 0;
   std::thread thread_;
 };
 
@@ -162,6 +170,7 @@ class SwitchBench {
             {"mode_bytes", by_mode([](const Side& side) { return side.bytes; })},
             {"resident_bytes", by_mode([](const Side& side) { return side.resident; })},
             {"resident_peak_bytes", resident_peak_},
+            {"resident_looks_per_s", looks_per_s_},
             {"n_prompt", prefill_.n_prompt},
             {"n_gen", generation_.n_gen},
             {"prefill_tokens_per_s", speeds_json(prefill_.n_prompt, prefill_before_, prefill_after_)},
@@ -187,7 +196,9 @@ class SwitchBench {
     TRY(leave(0));
     note_bytes(sides_[1]);
     TRY(leave(1));
-    resident_peak_ = watch.stop();
+    watch.stop();
+    resident_peak_ = watch.most();
+    looks_per_s_ = watch.looks_per_s();
     return {};
   }
 
@@ -241,6 +252,7 @@ class SwitchBench {
   std::vector<double> prefill_before_, prefill_after_;        // nanoseconds
   std::vector<double> generation_before_, generation_after_;  // nanoseconds
   uint64_t resident_peak_ = 0;
+  double looks_per_s_ = 0;
 };
 
 std::string report_text(const Json& r) {
