@@ -13,16 +13,19 @@ namespace {
 
 // Moves on their way at any time, over all queues: enough that no queue runs dry while this thread sleeps, few enough
 // that a cancellation is heard within some milliseconds.
-constexpr size_t kMovesAhead = 64;
+constexpr size_t kMovesAhead = 128;
+// Moves that this thread waits for at once. Where all cores copy, it takes one from a copy each time that it wakes.
+constexpr size_t kMovesAtOnce = 32;
 // What a copy costs beside its bytes, in bytes: about 10 us at 10 GB/s. Only the order of submission depends on it.
 constexpr uint64_t kCopyCostBytes = 100 << 10;
 
 // How long to wait for memory of the host where there is no other way out.
 constexpr std::chrono::milliseconds kMemoryRetry(1);
 
-/// A copy on a device's queue.
+/// A copy on the queue of one of two devices.
 struct Step {
-  int32_t device = 0;
+  int32_t device = 0;  // where it arrives
+  int32_t source = 0;
   std::byte* to = nullptr;
   std::byte* from = nullptr;
   uint64_t bytes = 0;
@@ -44,21 +47,21 @@ std::vector<Step> steps_forth(const TransitionWork& work) {
   steps.reserve(work.moves.size());
   for (const Move& move : work.moves) {
     CHECK(move.from.device != PoolPosition::kNowhere);
-    steps.push_back({device_of(work, move.to), address(work, move.to, move.to_staging),
+    steps.push_back({device_of(work, move.to), device_of(work, move.from), address(work, move.to, move.to_staging),
                      address(work, move.from, move.from_staging), move.bytes, move.after});
   }
   return steps;
 }
 
 /// The steps that undo those which are done; the others become empty.
-std::vector<Step> steps_back(const TransitionWork& work, const std::vector<Step>& forth,
-                             const std::vector<bool>& done) {
+std::vector<Step> steps_back(const std::vector<Step>& forth, const std::vector<bool>& done) {
   std::vector<Step> back(forth.size());
   for (size_t i = 0; i < forth.size(); ++i) {
     if (!done[i]) {
       continue;
     }
-    back[i].device = device_of(work, work.moves[i].from);
+    back[i].device = forth[i].source;
+    back[i].source = forth[i].device;
     back[i].to = forth[i].from;
     back[i].from = forth[i].to;
     back[i].bytes = forth[i].bytes;
@@ -69,13 +72,57 @@ std::vector<Step> steps_back(const TransitionWork& work, const std::vector<Step>
   return back;
 }
 
+/// Which queue runs each step, and in which order they are submitted.
+struct Schedule {
+  std::vector<int32_t> order;  // steps
+  std::vector<int32_t> queue;  // by step: a device
+};
+
+/// Steps that may start, by device where they arrive and device where they come from; of each pair in the order in
+/// which they became ready.
+class ReadySteps {
+ public:
+  explicit ReadySteps(size_t n_devices) : n_devices_(n_devices), steps_(n_devices * n_devices) {}
+
+  void push(const Step& step, int32_t index) { pair(step.device, step.source).emplace(n_pushed_++, index); }
+  /// The oldest that arrives on a device; where there is none, the oldest that leaves it. -1: none.
+  int32_t pop(size_t device) {
+    std::queue<Ready>* oldest = nullptr;
+    const auto look_at = [&](std::queue<Ready>& steps) {
+      oldest = !steps.empty() && (oldest == nullptr || steps.front() < oldest->front()) ? &steps : oldest;
+    };
+    for (size_t other = 0; other < n_devices_; ++other) {
+      look_at(pair(device, other));
+    }
+    for (size_t other = 0; oldest == nullptr && other < n_devices_; ++other) {
+      look_at(pair(other, device));
+    }
+    if (oldest == nullptr) {
+      return -1;
+    }
+    const int32_t step = oldest->front().second;
+    oldest->pop();
+    return step;
+  }
+
+ private:
+  using Ready = std::pair<size_t, int32_t>;  // how many became ready before, step
+
+  std::queue<Ready>& pair(size_t device, size_t source) { return steps_[device * n_devices_ + source]; }
+
+  const size_t n_devices_;
+  std::vector<std::queue<Ready>> steps_;
+  size_t n_pushed_ = 0;
+};
+
 /// The steps in the order in which they start when every queue copies at the same speed and takes what has been ready
 /// for longest: so chains of steps that wait for one another take turns, and a step that is late by a little delays
-/// nobody. Empty steps are left out.
-std::vector<int32_t> order_of(const std::vector<Step>& steps, size_t n_devices) {
+/// nobody. A queue to which nothing comes sends: so all work to the end where one device receives more than another.
+/// Empty steps are left out.
+Schedule schedule(const std::vector<Step>& steps, size_t n_devices) {
   std::vector<int32_t> n_open(steps.size(), 0);
   std::vector<std::vector<int32_t>> followers(steps.size());
-  std::vector<std::queue<int32_t>> ready(n_devices);
+  ReadySteps ready(n_devices);
   for (size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].bytes == 0) {
       continue;
@@ -85,42 +132,37 @@ std::vector<int32_t> order_of(const std::vector<Step>& steps, size_t n_devices) 
     }
     n_open[i] = static_cast<int32_t>(steps[i].after.size());
     if (n_open[i] == 0) {
-      ready[static_cast<size_t>(steps[i].device)].push(static_cast<int32_t>(i));
+      ready.push(steps[i], static_cast<int32_t>(i));
     }
   }
-  std::vector<int32_t> order;
+  Schedule result{{}, std::vector<int32_t>(steps.size(), 0)};
   std::vector<bool> busy(n_devices, false);
   using End = std::pair<uint64_t, int32_t>;  // time, step
   std::priority_queue<End, std::vector<End>, std::greater<>> running;
   uint64_t now = 0;
-  const auto start = [&](size_t device) {
-    if (!busy[device] && !ready[device].empty()) {
-      const int32_t step = ready[device].front();
-      ready[device].pop();
-      busy[device] = true;
-      order.push_back(step);
-      running.emplace(now + steps[static_cast<size_t>(step)].bytes + kCopyCostBytes, step);
+  const auto start_all = [&] {
+    for (size_t d = 0; d < n_devices; ++d) {
+      const int32_t step = busy[d] ? -1 : ready.pop(d);
+      if (step >= 0) {
+        busy[d] = true;
+        result.queue[static_cast<size_t>(step)] = static_cast<int32_t>(d);
+        result.order.push_back(step);
+        running.emplace(now + steps[static_cast<size_t>(step)].bytes + kCopyCostBytes, step);
+      }
     }
   };
-  for (size_t d = 0; d < n_devices; ++d) {
-    start(d);
-  }
-  while (!running.empty()) {
+  for (start_all(); !running.empty(); start_all()) {
     const auto [time, step] = running.top();
     running.pop();
     now = time;
-    const auto device = static_cast<size_t>(steps[static_cast<size_t>(step)].device);
-    busy[device] = false;
+    busy[static_cast<size_t>(result.queue[static_cast<size_t>(step)])] = false;
     for (const int32_t next : followers[static_cast<size_t>(step)]) {
       if (--n_open[static_cast<size_t>(next)] == 0) {
-        const auto other = static_cast<size_t>(steps[static_cast<size_t>(next)].device);
-        ready[other].push(next);
-        start(other);
+        ready.push(steps[static_cast<size_t>(next)], next);
       }
     }
-    start(device);
   }
-  return order;
+  return result;
 }
 
 /// One way through steps, forth or back, on queues of its own. All that run() needs to say what happened is there
@@ -130,10 +172,10 @@ class Run {
   Run(const TransitionWork& work, const std::vector<Step>& steps)
       : work_(work),
         steps_(steps),
-        order_(order_of(steps, work.devices.size())),
+        schedule_(schedule(steps, work.devices.size())),
         events_(steps.size()),
         queues_(work.devices.size()) {
-    for (const int32_t i : order_) {
+    for (const int32_t i : schedule_.order) {
       total_bytes_ += steps[static_cast<size_t>(i)].bytes;
     }
   }
@@ -163,8 +205,8 @@ class Run {
 
  private:
   Status start_queues() {
-    for (const int32_t i : order_) {
-      const auto d = static_cast<size_t>(steps_[static_cast<size_t>(i)].device);
+    for (const int32_t i : schedule_.order) {
+      const size_t d = queue_of(i);
       if (queues_[d] == nullptr) {
         ASSIGN_OR_RETURN(queues_[d], work_.devices[d].device->make_queue());
       }
@@ -174,16 +216,16 @@ class Run {
 
   Status submit_all(const TransitionLimits& limits) {
     TRY(look_up(limits));
-    size_t n_passed = 0;
-    for (size_t n = 0; n < order_.size(); ++n) {
-      for (; n_passed + kMovesAhead <= n; ++n_passed) {
-        TRY(wait_for(order_[n_passed]));
+    const std::vector<int32_t>& order = schedule_.order;
+    for (size_t n = 0; n < order.size(); ++n) {
+      if (n >= n_passed_ + kMovesAhead) {
+        TRY(wait_until(n_passed_ + kMovesAtOnce));
       }
       TRY(look_up(limits));
-      submit(static_cast<size_t>(order_[n]));
+      submit(static_cast<size_t>(order[n]));
     }
-    for (; n_passed < order_.size(); ++n_passed) {
-      TRY(wait_for(order_[n_passed]));
+    while (n_passed_ < order.size()) {
+      TRY(wait_until(std::min(n_passed_ + kMovesAtOnce, order.size())));
       TRY(look_up(limits));
     }
     return {};
@@ -191,9 +233,9 @@ class Run {
 
   void submit(size_t i) {
     const Step& step = steps_[i];
-    Queue& queue = *queues_[static_cast<size_t>(step.device)];
+    Queue& queue = *queues_[queue_of(static_cast<int32_t>(i))];
     for (const int32_t before : step.after) {
-      if (steps_[static_cast<size_t>(before)].device != step.device) {
+      if (queue_of(before) != queue_of(static_cast<int32_t>(i))) {
         queue.wait(events_[static_cast<size_t>(before)]);
       }
     }
@@ -204,12 +246,21 @@ class Run {
     events_[i] = queue.record();
   }
 
-  Status wait_for(int32_t step) {
-    const Event& event = events_[static_cast<size_t>(step)];
-    event.wait();
-    TRY(event.state()->failure());
-    arrived_bytes_ += steps_[static_cast<size_t>(step)].bytes;
+  // Waits for the first n moves of the order: the last ones first, since when these have passed the others have.
+  Status wait_until(size_t n) {
+    for (size_t i = n; i-- > n_passed_;) {
+      const Event& event = events_[static_cast<size_t>(schedule_.order[i])];
+      event.wait();
+      TRY(event.state()->failure());
+    }
+    for (; n_passed_ < n; ++n_passed_) {
+      arrived_bytes_ += steps_[static_cast<size_t>(schedule_.order[n_passed_])].bytes;
+    }
     return {};
+  }
+
+  [[nodiscard]] size_t queue_of(int32_t step) const {
+    return static_cast<size_t>(schedule_.queue[static_cast<size_t>(step)]);
   }
 
   Status look_up(const TransitionLimits& limits) const {
@@ -248,12 +299,13 @@ class Run {
 
   const TransitionWork& work_;
   const std::vector<Step>& steps_;
-  const std::vector<int32_t> order_;
+  const Schedule schedule_;
   std::vector<Event> events_;                   // by step
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   Status failure_;
   bool out_of_memory_ = false;
   uint64_t total_bytes_ = 0;
+  size_t n_passed_ = 0;  // of the order, from its beginning
   uint64_t arrived_bytes_ = 0;
 };
 
@@ -262,7 +314,7 @@ class Run {
 Status undo(const TransitionWork& work, const std::vector<Step>& forth, std::vector<bool>& done) {
   while (std::ranges::find(done, true) != done.end()) {
     try {
-      const std::vector<Step> back = steps_back(work, forth, done);
+      const std::vector<Step> back = steps_back(forth, done);
       Run run(work, back);
       if (!run.run({}) && !run.failure().ok()) {
         return run.failure();

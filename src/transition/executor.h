@@ -1,10 +1,11 @@
 #pragma once
 // The executor of transitions: runs the moves of a plan (placement/planner.h) on devices, with a journal.
 //
-// Every move is one copy on a queue of the device where it arrives. The queues are made for the transition: what fails
-// on one poisons neither the computing nor the undoing. They run independently; a move waits only for the moves that
-// its `after` names, and moves are submitted in the order in which they would start if every device wrote at the same
-// speed, so that all links work, in both directions at once.
+// Every move is one copy on a queue of the device where it arrives or, where nothing more comes to the other, of the
+// device that it leaves. The queues are made for the transition: what fails on one poisons neither the computing nor
+// the undoing. They run independently; a move waits only for the moves that its `after` names, and moves are submitted
+// in the order in which they would start if every queue copied at the same speed, so that all links work, in both
+// directions at once, and all queues to the end.
 //
 // Cannot deadlock: `after` names earlier moves of the plan only, and the order of submission keeps that, so the first
 // unfinished move of all queues never waits (queues run what they are given in order). The way back turns every `after`
