@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes docs/page.png: the page after a question to the demo's model, with the placement beside it.
+"""Takes docs/page.png: the page after a question to the demo's model, during which the placement was switched.
 
   page_picture.py [URL]   URL: of a server that runs; without, one is started on two logical devices
 """
@@ -17,7 +17,7 @@ QUESTION = "Write a Python function that says whether a number is prime, and exp
 
 
 def take(url):
-    browser = Browser(1360, 940)
+    browser = Browser(1360, 1040)
     try:
         browser.open(url)
         browser.wait("document.querySelector('#model option')")
@@ -27,8 +27,10 @@ def take(url):
         browser.click("#tab-placement")
         browser.type("#prompt", QUESTION)
         browser.press("enter")
+        browser.wait("document.querySelector('article.assistant .text').textContent.length > 100")
+        browser.click(".segmented button:nth-child(3)")
         browser.wait("!document.getElementById('send').hidden && document.querySelector('.note')")
-        browser.wait("document.querySelector('.slots td') && (document.querySelector('.device') || !document.querySelector('.notice').hidden)")
+        browser.wait_text("#panel-placement", "Last: layer → tensor in")
         browser.script("document.getElementById('messages').scrollTop = 0; document.activeElement.blur()")
         return base64.b64decode(browser.picture())
     finally:
@@ -39,7 +41,7 @@ def main():
     if len(sys.argv) > 1:
         picture = take(sys.argv[1])
     else:
-        server = Server("--device", "cpu:0,cpu:1", "-sm", "layer", "-c", "4096", model=str(MODEL))
+        server = Server("--device", "cpu:0,cpu:1", "--device-memory", "192M,256M", "-sm", "layer", "-c", "4096", model=str(MODEL))
         picture = take(f"http://127.0.0.1:{server.port}/")
         server.stop()
     (ROOT / "docs/page.png").write_bytes(picture)

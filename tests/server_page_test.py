@@ -381,10 +381,22 @@ class Page(unittest.TestCase):
         self.assertRegex(b.text(".entries"), "200 GET /props")
 
     def test_placement_of_this_server(self):
-        b = self.ready()
+        server = Server("--device", "cpu:0,cpu:1", "-sm", "layer", "--context-shift")
+        self.addCleanup(server.stop)
+        b = self.start({"sampling": {"max_tokens": -1, "ignore_eos": True}}, server=server)
+        b.wait("document.querySelector('#model option')")
         b.click("#tab-placement")
-        b.wait_text("#panel-placement", "does not show its placement|tiles")
         b.wait_text("#panel-placement .slots", "2 of 2 slots are idle")
+        b.type("#prompt", "Go on")
+        b.press("enter")
+        b.wait_text("#panel-placement .slots", "answers, [1-9]")
+        if "does not show its placement" not in b.text("#panel-placement"):
+            b.click(".segmented button:nth-child(3)")
+            b.wait_text("#panel-placement", "1 switch. Last: layer → tensor in .* and moved [1-9]")
+            self.assertEqual(b.text(".segmented [aria-pressed=true]"), "tensor")
+        b.press("escape")
+        self.wait_idle()
+        self.assertEqual(b.text(".notice:not([hidden])").replace("This server does not show its placement.", ""), "")
 
     def test_placement_and_switch(self):
         b = self.start()

@@ -14,8 +14,8 @@ let parts = {};
 
 const is_open = () => !by_id("side").hidden && !by_id("panel-placement").hidden;
 
-// The kinds of a model in the order of their first tile; each has a colour of the style sheet.
-const kind_classes = new Map();
+// Each kind has a colour of the style sheet; others than these follow as they come.
+const kind_classes = new Map(["attn", "ffn", "kv", "state", "expert", "head", "replica", "token_embd"].map((kind, i) => [kind, `kind-${i}`]));
 function kind_class(kind) {
   if (!kind_classes.has(kind)) kind_classes.set(kind, `kind-${kind_classes.size % 10}`);
   return kind_classes.get(kind);
@@ -131,8 +131,8 @@ function draw(placement) {
   const largest = Math.max(...columns.map((device) => device.used_bytes));
   if (is_new) {
     const merges = placement.tiles.length > kCellsMax;
-    for (const tile of placement.tiles) kind_class(kind_of(tile));
-    parts.legend.replaceChildren(...[...kind_classes].map(([kind, name]) => el("span", {}, el("i", { class: name }), kind)));
+    const kinds = [...new Set(placement.tiles.map(kind_of))];
+    parts.legend.replaceChildren(...kinds.map((kind) => el("span", {}, el("i", { class: kind_class(kind) }), kind)));
     const tiles_of = (device) => placement.tiles.filter((tile) => home_of(tile) === device.name);
     parts.devices.replaceChildren(...columns.map((device) => column(device, tiles_of(device), merges, largest)));
     homes = new Map(placement.tiles.map((tile) => [tile_id(tile), tile.device]));
