@@ -111,6 +111,7 @@ for preset in "${presets[@]}"; do
     run_ctest "$preset"
     unittest "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
     unittest "$preset: placements from outside" "$python" tests/cli_placement_test.py "build/$preset/tessera"
+    unittest "$preset: the doctor from outside" "$python" tests/cli_doctor_test.py "build/$preset/tessera"
     for server_test in tests/server_*test.py; do
         unittest "$preset: $(basename "$server_test" .py)" "$python" "$server_test" "build/$preset/tessera"
     done

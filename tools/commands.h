@@ -21,6 +21,7 @@ Status cmd_bench_switch(const ParsedFlags& flags);
 Status cmd_inspect(const ParsedFlags& flags);
 Status cmd_plan(const ParsedFlags& flags);
 Status cmd_devices(const ParsedFlags& flags);
+Status cmd_doctor(const ParsedFlags& flags);
 Status cmd_version(const ParsedFlags& flags);
 
 // What a command needs beyond what the flag table can say, such as one of two flags. Errors are the user's:

@@ -29,6 +29,17 @@ void report(const Fit& fit, const Log& log) {
 
 }  // namespace
 
+std::vector<uint64_t> fit_margins(const ParsedFlags& flags) {
+  if (!flags.given("fit-target")) {
+    return flags.given("device-memory") ? std::vector<uint64_t>() : std::vector<uint64_t>{kDefaultMarginBytes};
+  }
+  std::vector<uint64_t> margins;
+  for (const uint64_t margin_mib : flags.get_uint_list("fit-target")) {
+    margins.push_back(margin_mib << 20);
+  }
+  return margins;
+}
+
 Result<Fit> fit_by_flags(const ParsedFlags& flags, const ModelOptions& options, const std::vector<FitMode>& modes,
                          bool finds_context, const Log& log) {
   if (flags.get_string("fit") == "off") {
@@ -45,13 +56,7 @@ Result<Fit> fit_by_flags(const ParsedFlags& flags, const ModelOptions& options, 
     request.n_ctx_min = static_cast<int64_t>(flags.get_uint("fit-ctx"));
     request.model.context.n_ctx = 0;
   }
-  if (flags.given("fit-target")) {
-    for (const uint64_t margin_mib : flags.get_uint_list("fit-target")) {
-      request.margin_bytes.push_back(margin_mib << 20);
-    }
-  } else if (!flags.given("device-memory")) {
-    request.margin_bytes = {kDefaultMarginBytes};
-  }
+  request.margin_bytes = fit_margins(flags);
   ASSIGN_OR_RETURN(Fit fit, fit_model(request));
   report(fit, log);
   return fit;

@@ -1,12 +1,18 @@
 #pragma once
 // --fit, --fit-target and --fit-ctx: what is not given on the command line is chosen so that the model fits.
 
+#include <cstdint>
+#include <vector>
+
 #include "base/flags.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "runtime/fit.h"
 
 namespace tessera {
+
+/// Bytes of each device that --fit leaves free: of --fit-target, or its default. REQUIRES: the command has these flags.
+std::vector<uint64_t> fit_margins(const ParsedFlags& flags);
 
 /// Where --fit is on: finds what lets every mode fit, and says it, one line per device. Elsewhere the answer is what
 /// was given. finds_context: --ctx-size may be chosen where it was not given (the command has --fit-ctx). Errors:

@@ -22,13 +22,13 @@ inline constexpr std::string_view kHabit = "Accepted for habit's sake";
 
 // Commands.
 inline constexpr std::string_view kEngine =
-    "run chat serve logits embedding perplexity batched-bench bench-switch";  // with one setting each
+    "run chat serve logits embedding perplexity batched-bench bench-switch doctor";  // with one setting each
 inline constexpr std::string_view kAllEngine =
-    "run chat serve logits embedding perplexity batched-bench bench-switch bench";  // and with lists of them
+    "run chat serve logits embedding perplexity batched-bench bench-switch bench doctor";  // and with lists of them
 inline constexpr std::string_view kPlanned =
-    "run chat serve logits embedding perplexity batched-bench bench-switch plan";
+    "run chat serve logits embedding perplexity batched-bench bench-switch plan doctor";
 inline constexpr std::string_view kAllPlanned =
-    "run chat serve logits embedding perplexity batched-bench bench-switch bench plan";
+    "run chat serve logits embedding perplexity batched-bench bench-switch bench plan doctor";
 inline constexpr std::string_view kGenerate = "run chat serve";  // that sample
 inline constexpr std::string_view kTerminal = "run chat";        // that answer in the terminal
 

@@ -50,6 +50,9 @@ constexpr CommandRow kCommands[] = {
      .summary = "say what a switch between two placements would move, need and take, without loading the model",
      .example = "tessera plan -m model.gguf --from layer --to tensor --device cpu:0,cpu:1 --device-memory 8G"},
     {.name = "devices", .summary = "list the devices of this machine", .example = "tessera devices --json"},
+    {.name = "doctor",
+     .summary = "say whether this machine can serve a model, how large a context fits, and what to do where it cannot",
+     .example = "tessera doctor -m model.gguf --ctx-size 32768"},
     {.name = "version", .summary = "print the version and how it was built"},
     {.name = "help",
      .summary = "show the commands, or one command's flags",
@@ -71,11 +74,19 @@ constexpr FlagRow kInputRows[] = {
      .commands = "run chat serve tokenize template logits embedding perplexity inspect plan",
      .help = "GGUF file; of a split file the first part",
      .json_name = "model"},
+    {.name = "model",
+     .shorts = "-m",
+     .placeholder = "FILE",
+     .default_note = "the machine alone",
+     .group = kModel,
+     .commands = "doctor",
+     .help = "GGUF file; of a split file the first part",
+     .json_name = "model"},
     {.name = "chat-template-file",
      .placeholder = "FILE",
      .default_note = "the model's own",
      .group = kModel,
-     .commands = "run chat serve template",
+     .commands = "run chat serve doctor template",
      .help = "Jinja chat template to use"},
 
     // ---- input
@@ -475,7 +486,7 @@ constexpr FlagRow kEngineRows[] = {
     {.name = "json",
      .kind = FlagKind::kBool,
      .group = kOutput,
-     .commands = "run tokenize perplexity bench-switch inspect plan devices version",
+     .commands = "run tokenize perplexity bench-switch inspect plan devices doctor version",
      .help = "Print one JSON object instead of text"},
     {.name = "json",
      .placeholder = "FILE",
@@ -531,8 +542,8 @@ constexpr FlagRow kEngineRows[] = {
      .shorts = "-v",
      .kind = FlagKind::kBool,
      .group = kOutput,
-     .commands =
-         "run chat serve tokenize template logits embedding perplexity inspect plan bench batched-bench bench-switch",
+     .commands = "run chat serve tokenize template logits embedding perplexity inspect plan doctor bench batched-bench "
+                 "bench-switch",
      .help = "Say more about what happens, on standard error"},
 };
 

@@ -70,6 +70,7 @@ constexpr CommandEntry kCommandEntries[] = {
     {"inspect", cmd_inspect},
     {"plan", cmd_plan, check_plan},
     {"devices", cmd_devices},
+    {"doctor", cmd_doctor},
     {"version", cmd_version},
     {"help", cmd_help, check_help},
 };

@@ -105,11 +105,6 @@ TEST(CpuHost, ReadsProcTexts) {
   EXPECT_EQ(processor_name("processor\t: 0\nmodel\t\t: 207\nmodel name\t: A (R) CPU: fast \nmodel name\t: B\n"),
             "A (R) CPU: fast");
   EXPECT_EQ(processor_name("processor\t: 0\n"), "");
-  const std::string_view meminfo = "MemTotal:       24682016 kB\nMemFree:  1 kB\nMemAvailable:   23701 kB";
-  EXPECT_EQ(meminfo_bytes(meminfo, "MemTotal"), uint64_t{24682016} * 1024);
-  EXPECT_EQ(meminfo_bytes(meminfo, "MemAvailable"), uint64_t{23701} * 1024);
-  EXPECT_EQ(meminfo_bytes(meminfo, "Mem"), 0U);
-  EXPECT_EQ(meminfo_bytes("", "MemTotal"), 0U);
 }
 
 }  // namespace

@@ -314,9 +314,10 @@ Result<std::optional<Choice>> Fitter::longest_context(int n_cuts, size_t host, u
 }
 
 Result<std::optional<Choice>> Fitter::try_all_modes(int n_cuts, size_t host, int64_t n_ctx, uint64_t extra) {
+  ContextOptions wanted = options_.context;
+  wanted.n_ctx = n_ctx;
   Attempt attempt;
-  attempt.context = options_.context;
-  attempt.context.n_ctx = n_ctx;
+  ASSIGN_OR_RETURN(attempt.context, with_context_size(m_, wanted));
   ASSIGN_OR_RETURN(attempt.sizes, context_sizes(m_, attempt.context));
   attempt.room = room(extra);
   Choice choice{n_cuts, host, n_ctx, {}};

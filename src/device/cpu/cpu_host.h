@@ -19,7 +19,5 @@ CpuHost cpu_host();
 
 /// The processor's name in the text of /proc/cpuinfo; empty when there is none.
 std::string processor_name(std::string_view cpuinfo);
-/// A value of /proc/meminfo such as "MemAvailable", in bytes; 0 when it is not there.
-uint64_t meminfo_bytes(std::string_view meminfo, std::string_view key);
 
 }  // namespace tessera
