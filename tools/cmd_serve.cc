@@ -83,6 +83,8 @@ HttpServerOptions http_options(const ParsedFlags& flags) {
   options.n_handlers = static_cast<int>(flags.get_uint("threads-http"));
   options.limits.body_bytes = flags.get_bytes("max-body");
   options.limits.n_connections = static_cast<int64_t>(flags.get_uint("max-connections"));
+  options.limits.idle = std::chrono::seconds(flags.get_uint("idle-timeout"));
+  options.limits.unread_bytes = flags.get_bytes("max-unread");
   options.limits.read = options.limits.write = std::chrono::seconds(flags.get_uint("timeout"));
   return options;
 }
