@@ -59,6 +59,14 @@ TEST(SplitPolicy, LongPromptsAreReadUnderLayerAndAnsweredUnderTensorOnH200s) {
   EXPECT_EQ(choice(h200_8b(), {kTensor, 2048, 128, 1}), kAllTensor);        // one alone gains 70 ms and pays 100
 }
 
+TEST(SplitPolicy, OnlyThoseThatReadHaveAPrompt) {
+  const SplitMeasures m = h200_8b();
+  const SplitDecision all = decide_split(m, {kTensor, 2048, 128, 8});
+  const SplitDecision one = decide_split(m, {kTensor, 2048, 128, 8, 1});
+  EXPECT_NEAR(all.stay_s - one.stay_s, 7 * prefill_seconds(m.splits[kTensor], 2048), 1e-9);
+  EXPECT_EQ(decide_split(m, {kTensor, 2048, 128, 8, 8}).stay_s, all.stay_s);
+}
+
 TEST(SplitPolicy, ASwitchOfSecondsPaysOnlyForLongRequests) {
   SplitMeasures m = h200_70b();
   m.switch_s = {2.21, 2.21};
