@@ -44,8 +44,8 @@ struct SwitchTotals {
 
 /// What is asked for: a placement, or that the policy begins or ends.
 struct PlacementWish {
-  std::optional<PlacementRequest> placement;
-  std::optional<bool> policy;
+  std::optional<PlacementRequest> placement = {};
+  std::optional<bool> policy = {};
   double deadline_s = 0;  // from now on; 0: none
 };
 
