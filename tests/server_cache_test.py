@@ -144,7 +144,9 @@ class CacheTest(unittest.TestCase):
                     for name, tokens in histories.items():
                         reply = complete(server, tokens)
                         self.assertEqual(reply["timings"]["cache_n"], known[name], f"turn {turn} of {name}")
-                        known[name] = len(tokens) + 5  # the last token of an answer is not read
+                        # The last token of an answer is not read, and a windowed prompt is kept where it ends: the
+                        # few tokens of its answer are not worth another state.
+                        known[name] = len(tokens) + (0 if kind == "window" else 5)
                         histories[name] = tokens + reply["tokens"] + prompt(100 * name + turn, 40)
 
     def test_short_of_pages_what_is_idle_comes_back_later(self):
