@@ -105,6 +105,10 @@ TEST(SamplingFlags, EveryNumberArrives) {
                               "0.25",
                               "--mirostat-ent",
                               "4",
+                              "--adaptive-target",
+                              "0.5",
+                              "--adaptive-decay",
+                              "0.75",
                               "--seed",
                               "9"});
   ASSERT_TRUE(options.ok()) << options.status().message();
@@ -116,7 +120,7 @@ TEST(SamplingFlags, EveryNumberArrives) {
       "top_p": 0.5, "min_p": 0.25, "typical_p": 0.75, "top_n_sigma": 1.5, "xtc_probability": 0.5, "xtc_threshold": 0.25,
       "min_keep": 0, "repeat_last_n": -1, "repeat_penalty": 1.25, "presence_penalty": 0.5, "frequency_penalty": -0.5,
       "dry_multiplier": 0.75, "dry_base": 1.5, "dry_allowed_length": 3, "dry_penalty_last_n": 100, "mirostat": 2,
-      "mirostat_eta": 0.25, "mirostat_tau": 4})"));
+      "mirostat_eta": 0.25, "mirostat_tau": 4, "adaptive_target": 0.5, "adaptive_decay": 0.75})"));
   EXPECT_EQ(options->seed, 9U);
 }
 

@@ -437,16 +437,15 @@ TSR_API tsr_status tsr_context_clear(tsr_context* context);
  * to staging_bytes. */
 
 #ifdef __cplusplus
-typedef enum tsr_split_mode
-    : int { /* any number may be passed: the functions check it */
+typedef enum tsr_split_mode : int { /* any number may be passed: the functions check it */
 #else
 typedef enum tsr_split_mode {
 #endif
-            TSR_SPLIT_NONE = 0,   /* all on the first device with a share */
-            TSR_SPLIT_LAYER = 1,  /* whole layers, by shares of their number */
-            TSR_SPLIT_TENSOR = 2, /* of every layer a part on every device, by shares of the cuts */
-            TSR_SPLIT_CUSTOM = 3  /* a home for every tile */
-    } tsr_split_mode;
+  TSR_SPLIT_NONE = 0,   /* all on the first device with a share */
+  TSR_SPLIT_LAYER = 1,  /* whole layers, by shares of their number */
+  TSR_SPLIT_TENSOR = 2, /* of every layer a part on every device, by shares of the cuts */
+  TSR_SPLIT_CUSTOM = 3  /* a home for every tile */
+} tsr_split_mode;
 
 /* "none", "layer", "tensor", "custom"; "unknown" for other numbers. Static. Never fails. */
 TSR_API const char* tsr_split_mode_name(tsr_split_mode mode);

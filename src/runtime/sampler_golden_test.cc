@@ -33,10 +33,10 @@ std::vector<Case> read_cases(const std::string& name = "steps") {
   for (std::string line; std::getline(file, line);) {
     const json j = json::parse(line);
     Case c;
-    for (const auto& [name, value] : j["options"].items()) {
-      if (name != "samplers") {
-        const SamplerSetting* setting = find_sampler_setting(name);
-        EXPECT_NE(setting, nullptr) << name;
+    for (const auto& [key, value] : j["options"].items()) {
+      if (key != "samplers") {
+        const SamplerSetting* setting = find_sampler_setting(key);
+        EXPECT_NE(setting, nullptr) << key;
         const Status set = set_sampler_option(c.options, *setting, value.get<double>());
         EXPECT_TRUE(set.ok()) << set.message();
       }

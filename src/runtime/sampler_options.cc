@@ -120,7 +120,9 @@ const SamplerSetting* find_sampler_setting(std::string_view name) {
 
 Status set_sampler_option(SamplerOptions& options, const SamplerSetting& setting, double value) {
   const bool whole = std::holds_alternative<int32_t SamplerOptions::*>(setting.member);
-  if (!(value >= setting.min && value <= setting.max) || (whole && value != std::trunc(value))) {
+  // A caller's float may be the limit rounded up.
+  const double max = whole ? setting.max : std::max(setting.max, static_cast<double>(static_cast<float>(setting.max)));
+  if (!(value >= setting.min && value <= max) || (whole && value != std::trunc(value))) {
     return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it is a {} from {} to {}", setting.name, value,
                                                      whole ? "whole number" : "number", setting.min, setting.max)};
   }

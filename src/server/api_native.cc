@@ -201,7 +201,8 @@ Status api_infill(Call& call) {
   ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
   const Fields fields(body);
   InfillText text;
-  for (const auto& [name, target] : {std::pair("input_prefix", &text.prefix), std::pair("input_suffix", &text.suffix)}) {
+  for (const auto& [name, target] :
+       {std::pair("input_prefix", &text.prefix), std::pair("input_suffix", &text.suffix)}) {
     if (!fields.has(name)) {
       return {ErrorCode::kInvalidArgument, fields.label(name) + " is missing"};
     }
