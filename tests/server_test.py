@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
