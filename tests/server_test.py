@@ -182,10 +182,12 @@ class Completions(ServerTest):
             self.assertEqual(list(pool.map(ask, range(12))), [alone[i % 3] for i in range(12)])
 
     def test_log_row(self):
-        self.good("POST", "/completion", {"prompt": "log me", "n_predict": 7, **GREEDY})
-        # A row is written after its reply, so that it may come late; no other test asks for 7 tokens.
-        row = json.loads(self.server.wait_for(r'^\{.*"path":"/completion".*"stop":"limit","tokens":7,.*$')[0])
-        self.assertEqual((row["method"], row["status"], row["cached_tokens"] < row["prompt_tokens"]), ("POST", 200, True))
+        reply = self.good("POST", "/completion", {"prompt": "a row of its own " * 8, "n_predict": 3, "ignore_eos": True,
+                                                  **GREEDY})
+        # A row is written after its reply, so that it may come late; no other prompt is as long.
+        n_prompt = reply["tokens_evaluated"]
+        row = json.loads(self.server.wait_for(rf'^\{{.*"path":"/completion".*"prompt_tokens":{n_prompt},.*$')[0])
+        self.assertEqual((row["method"], row["status"], row["tokens"], row["stop"]), ("POST", 200, 3, "limit"))
         self.assertGreater(row["tokens_per_second"], 0)
 
 
