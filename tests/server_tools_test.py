@@ -218,28 +218,27 @@ class Reasoning(unittest.TestCase):
     THINKS = "{{ enable_thinking }}{{ color }}{{ reasoning_effort }}" + BODY + "<think>\n"
 
     def test_budget(self):
-        with server_of(self.THINKS + "{# </think> <tool_call> #}", "--reasoning-budget", "8") as server:
+        with server_of(BODY + "<think>\n{# </think> <tool_call> #}", "--reasoning-budget", "4") as server:
             chat = {"messages": HELLO, "max_tokens": 30, "temperature": 0, "ignore_eos": True}
             def answer(**fields):
                 message = good(server, "/v1/chat/completions", {**chat, **fields})["choices"][0]["message"]
                 return message.get("reasoning_content", ""), message["content"]
             thought, content = answer()
             self.assertTrue(thought and content, (thought, content))
-            more, content = answer(reasoning_budget=12)
+            more, content = answer(reasoning_budget=6)
             self.assertTrue(content)
             self.assertTrue(more.startswith(thought) and len(more) > len(thought), (thought, more))
             self.assertEqual(answer(reasoning_budget=-1)[1], "")
             self.assertEqual(answer(reasoning_budget=0)[0], "")
             self.assertEqual(answer(reasoning_effort="none")[0], "")
-            budget = {"thinking": {"type": "enabled", "budget_tokens": 8}}
+            budget = {"thinking": {"type": "enabled", "budget_tokens": 4}}
             blocks = good(server, "/v1/messages", {**chat, **budget})["content"]
-            self.assertEqual([b["type"] for b in blocks], ["thinking", "text"])
-            self.assertEqual(blocks[0]["thinking"], thought)
+            self.assertEqual((blocks[0]["type"], blocks[0]["thinking"]), ("thinking", thought))
             blocks = good(server, "/v1/messages", {**chat, "thinking": {"type": "disabled"}})["content"]
-            self.assertEqual([b["type"] for b in blocks], ["text"])
+            self.assertNotIn("thinking", [b["type"] for b in blocks])
             reply = good(server, "/v1/responses", {"input": "Hello", "max_output_tokens": 30, "temperature": 0,
                                                    "reasoning": {"effort": "none"}})
-            self.assertEqual([i["type"] for i in reply["output"]], ["message"])
+            self.assertNotIn("reasoning", [i["type"] for i in reply["output"]])
             # A call that must come, behind reasoning that is cut short.
             choice = good(server, "/v1/chat/completions", {**CHAT, "tool_choice": "required", "seed": 1})["choices"][0]
             self.assertTrue(choice["message"]["reasoning_content"])

@@ -36,7 +36,9 @@ TEST(ReasoningBudget, LeavesTheRestAlone) {
             "<think>a</think>bcdef");
   EXPECT_EQ(run(ReasoningBudget(limit(1)), {"no", "<think>", "a", "b", "c"}), "no<think>abc");
   EXPECT_EQ(run(ReasoningBudget(limit(-1, true)), {"a", "b", "c"}), "abc");
-  EXPECT_EQ(run(ReasoningBudget({.n_tokens = 1, .begin = "<", .end = ">", .end_tokens = {}, .is_open = true}), {"a", "b"}), "ab");
+  EXPECT_EQ(
+      run(ReasoningBudget({.n_tokens = 1, .begin = "<", .end = ">", .end_tokens = {}, .is_open = true}), {"a", "b"}),
+      "ab");
 }
 
 TEST(ReasoningBudget, CountsWhatComesAgain) {
