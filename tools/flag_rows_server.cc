@@ -141,7 +141,8 @@ constexpr FlagRow kRows[] = {
      .max = 4294967296.0,
      .group = kServer,
      .commands = "serve",
-     .help = "Most of a reply that is kept for a client who does not read it; then it is cut off, and its request ends"},
+     .help =
+         "Most of a reply that is kept for a client who does not read it; then it is cut off, and its request ends"},
     {.name = "queue-size",
      .kind = FlagKind::kUint,
      .placeholder = "N",
