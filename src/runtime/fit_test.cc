@@ -361,6 +361,24 @@ TEST(Fit, BothModesOfASwitchGetTheSameContextAndCuts) {
   expect_loads(*fit);
 }
 
+TEST(Fit, ASwitchBetweenTheModesMustFit) {
+  FitRequest request = request_of("tiny/tiny-llama.gguf", 2, {{"layer", {1, 1}}, {"tensor", {1, 1}}});
+  const auto free = fit_model(request);
+  ASSERT_TRUE(free.ok()) << free.status().message();
+  request.model.device_memory.clear();
+  for (const FitDevice& device : free->devices) {
+    const uint64_t unit = uint64_t{64} << 10;
+    request.model.device_memory.push_back(larger_of(device.needs[0], device.needs[1]).total() + unit);
+  }
+  const auto fit = fit_model(request);
+  ASSERT_TRUE(fit.ok()) << fit.status().message();
+  expect_loads(*fit);
+  for (uint64_t& budget : request.model.device_memory) {
+    --budget;  // still enough for each of them
+  }
+  EXPECT_THAT(fit_model(request).status().message(), HasSubstr("in a switch between layer and tensor"));
+}
+
 TEST(Fit, WrongRequestsAreErrors) {
   FitRequest request = request_of("tiny/tiny-llama.gguf", 2, {{"layers", {}}});
   EXPECT_THAT(fit_model(request).status().message(), HasSubstr("known are none, layer, tensor"));
