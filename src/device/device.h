@@ -37,8 +37,8 @@ using KernelFn = void (*)(void* backend, const void* args, const LaunchSizes& si
 /// How many rows a row-wise copy moves: fixed, or one per token, output or sequence of the batch.
 enum class RowCount : uint8_t { kFixed, kTokens, kOutputs, kSeqs };
 
-/// A rectangle of bytes to copy. Row pitches and widths in bytes. The queue of the device that owns `dst` (of `src`,
-/// when `dst` is the host's) runs it; the other side may be any device's memory or the host's.
+/// A rectangle of bytes to copy. Row pitches and widths in bytes. A queue of the device that owns `dst` or `src` runs
+/// it; the other side may be any device's memory or the host's.
 struct CopyArgs {
   void* dst = nullptr;
   const void* src = nullptr;
