@@ -4,9 +4,9 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
-#include <queue>
 #include <set>
 #include <utility>
 
@@ -219,7 +219,36 @@ class Region {
     taken_.emplace_back(offset, offset + t.bytes);
   }
   /// The place of something that goes.
-  void vacate(uint64_t bytes, uint64_t offset) { vacant_[bytes].push(offset); }
+  void vacate(uint64_t bytes, uint64_t offset) { vacant_[bytes].insert(offset); }
+  /// Puts those of `moving` for whose size no place is vacant, the largest first, into what is free before `end`, and
+  /// takes them out of it. So they do not go behind everything, where new room is: the others come to it, and what
+  /// moves begins there, without staging. REQUIRES: what stays is put, and all that goes is known.
+  void fill_odd(std::vector<Placed>& moving, uint64_t end) {
+    std::ranges::stable_sort(moving, std::greater<>(), &Placed::bytes);
+    find_gaps();
+    add_gap(end_, end);
+    std::map<uint64_t, size_t> n_alike;
+    std::map<uint64_t, uint64_t> used;  // begin -> end
+    std::erase_if(moving, [&](const Placed& t) {
+      const auto places = vacant_.find(t.bytes);
+      if ((places != vacant_.end() && n_alike[t.bytes]++ < places->second.size()) ||
+          gaps_.lower_bound(t.bytes) == gaps_.end()) {
+        return false;
+      }
+      const uint64_t offset = take(t.bytes);
+      put(t, offset);
+      used[offset] = offset + t.bytes;
+      return true;
+    });
+    for (auto& [bytes, places] : vacant_) {
+      std::erase_if(places, [&, size = bytes](uint64_t offset) {
+        const auto next = used.lower_bound(offset + size);
+        return next != used.begin() && std::prev(next)->second > offset;
+      });
+    }
+    gaps_.clear();
+    end_ = 0;
+  }
   /// Finds places for the rest. REQUIRES: what stays is put, and all that goes is known.
   void fill(std::vector<Placed> moving) {
     // Places of just the right size first, the lowest of them: things of a kind are alike, so most that comes takes the
@@ -229,8 +258,8 @@ class Region {
       if (places == vacant_.end() || places->second.empty()) {
         return false;
       }
-      put(t, places->second.top());
-      places->second.pop();
+      put(t, *places->second.begin());
+      places->second.erase(places->second.begin());
       return true;
     });
     find_gaps();
@@ -243,8 +272,6 @@ class Region {
   [[nodiscard]] uint64_t end() const { return end_; }
 
  private:
-  using Lowest = std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>>;
-
   void find_gaps() {
     std::ranges::sort(taken_);
     for (const auto& [begin, end] : taken_) {
@@ -273,7 +300,7 @@ class Region {
   }
 
   std::vector<uint64_t>& offsets_;
-  std::map<uint64_t, Lowest> vacant_;                 // by size: offsets
+  std::map<uint64_t, std::set<uint64_t>> vacant_;     // by size: offsets
   std::vector<std::pair<uint64_t, uint64_t>> taken_;  // (begin, end)
   std::multimap<uint64_t, uint64_t> gaps_;            // size -> begin; equal sizes in ascending order
   uint64_t end_ = 0;
@@ -286,9 +313,9 @@ struct DeviceThings {
 };
 
 /// What lies before `keep` stays there; the rest fills what is left, the places of things that go only before
-/// vacant_end. Returns the end of the region.
-uint64_t fill_gaps(const DeviceThings& things, uint64_t keep, uint64_t vacant_end, const std::vector<uint64_t>& current,
-                   std::vector<uint64_t>& offsets) {
+/// vacant_end. odd_first: Region::fill_odd(). Returns the end of the region.
+uint64_t fill_gaps(const DeviceThings& things, uint64_t keep, uint64_t vacant_end, bool odd_first,
+                   const std::vector<uint64_t>& current, std::vector<uint64_t>& offsets) {
   const auto lies_before = [&](const Placed& t, uint64_t end) {
     return t.bytes <= end && current[t.thing] <= end - t.bytes;
   };
@@ -307,6 +334,9 @@ uint64_t fill_gaps(const DeviceThings& things, uint64_t keep, uint64_t vacant_en
     if (lies_before(t, vacant_end)) {
       region.vacate(t.bytes, current[t.thing]);
     }
+  }
+  if (odd_first) {
+    region.fill_odd(moving, vacant_end);
   }
   region.fill(std::move(moving));
   return region.end();
@@ -396,9 +426,9 @@ Layout keep_offsets(const Layout& wanted, const Layout& current,
     }
     const uint64_t end = wanted.region_bytes[d];
     const uint64_t most = std::max(end, current.region_bytes[d]);
-    const auto lay = [&](uint64_t keep, uint64_t vacant_end, uint64_t limit) {
+    const auto lay = [&](uint64_t keep, uint64_t vacant_end, uint64_t limit, bool odd_first = false) {
       std::vector<uint64_t> offsets = layout.offset;
-      const uint64_t region = fill_gaps(things, keep, vacant_end, current.offset, offsets);
+      const uint64_t region = fill_gaps(things, keep, vacant_end, odd_first, current.offset, offsets);
       if (region > limit) {
         return false;
       }
@@ -409,7 +439,7 @@ Layout keep_offsets(const Layout& wanted, const Layout& current,
     // First all that lies within the new region stays, then less and less of it: what moves takes places that are left.
     // At last everything stays.
     const uint64_t limit = std::min(most, end + end / kWasteParts);
-    bool laid = lay(end, end, limit);
+    bool laid = lay(end, end, limit, true) || lay(end, end, limit);
     for (uint64_t parts = kLeastParts; !laid && parts >= 2; parts /= 2) {
       laid = lay(end - end / parts, end, limit);
     }

@@ -91,9 +91,10 @@ struct Layout {
 
 /// `wanted` with the same homes and other offsets, so that a transition from `current` moves few bytes, and moves them
 /// well. On every device: what has its home there already stays where it is, unless it lies behind the end of wanted's
-/// region; the others take the places of things of their size that go, and else the smallest gap that holds them. Where
-/// that would waste more than a sixteenth of the region in gaps, or make it larger than it may be, more of it is laid
-/// anew, from the end. No region gets larger than the larger of wanted's and current's.
+/// region; the others take the places of things of their size that go. What has none takes the smallest gap that holds
+/// it, before the others where that fits: these then come to new room, which saves staging. Where all that would waste
+/// more than a sixteenth of the region in gaps, or make it larger than it may be, more is laid anew, from the end. No
+/// region gets larger than the larger of wanted's and current's.
 ///
 /// Among things of one size that move, each goes as far as possible to where the next one is now, in few long chains:
 /// where devices exchange things one for one, nearest gaps would make many short cycles, and every cycle costs a copy
