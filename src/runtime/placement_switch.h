@@ -7,7 +7,7 @@
 //
 // Reserve is all that can fail for lack of something on a device: contexts are lowered for the new placement, the moves
 // planned, and every range grown to the larger of before and after, with staging beside them where the plan has cycles
-// (pieces of 1 MiB, at most 16 of them). Move copies (transition/executor.h) and, when it fails, has undone itself; the
+// (pieces of 1 MiB, at most 8 of them). Move copies (transition/executor.h) and, when it fails, has undone itself; the
 // host's memory may run out there too. Commit swaps placement, layouts and programs and allocates nothing. Trim gives
 // memory back, which cannot fail. So after an error at any step the old placement is whole and no range is larger than
 // it was; the one exception is a device that died, or a way back that failed: then the model's contexts are dead. Every
