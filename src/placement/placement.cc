@@ -443,6 +443,11 @@ Layout keep_offsets(const Layout& wanted, const Layout& current,
     for (uint64_t parts = kLeastParts; !laid && parts >= 2; parts /= 2) {
       laid = lay(end - end / parts, end, limit);
     }
+    // Places of one size each may leave no gap for larger things: without them.
+    laid = laid || lay(end, 0, limit);
+    for (uint64_t parts = kLeastParts; !laid && parts >= 2; parts /= 2) {
+      laid = lay(end - end / parts, 0, limit);
+    }
     if (!laid) {
       lay(UINT64_MAX, most, most);
     }
