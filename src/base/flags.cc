@@ -260,6 +260,7 @@ class FlagParser {
     result_.table_ = &table;
     result_.command_ = &command;
   }
+  explicit FlagParser(ParsedFlags flags) : table_(*flags.table_), result_(std::move(flags)) { result_.notes_.clear(); }
 
   Result<ParsedFlags> parse() {
     const auto end_of_flags = std::ranges::find(args_, std::string_view("--"));
@@ -284,6 +285,15 @@ class FlagParser {
     }
     TRY(check_positional());
     TRY(check_required());
+    return std::move(result_);
+  }
+
+  Result<ParsedFlags> add(std::span<const std::string> settings) {
+    for (const std::string& setting : settings) {
+      const std::string name = setting.substr(0, setting.find('='));
+      const bool is_short = find_flag(table_, result_.command_->name, "-" + name).has_value();
+      TRY(parse_flag((is_short ? "-" : "--") + setting));
+    }
     return std::move(result_);
   }
 
@@ -389,6 +399,10 @@ Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* co
   }
   ASSIGN_OR_RETURN(const CommandRow* command, find_command(table, name));
   return FlagParser(table, *command, args.empty() ? args : args.subspan(1)).parse();
+}
+
+Result<ParsedFlags> add_flags(const ParsedFlags& flags, std::span<const std::string> settings) {
+  return FlagParser(flags).add(settings);
 }
 
 Result<const CommandRow*> find_command(const FlagTable& table, std::string_view name) {

@@ -136,6 +136,10 @@ std::vector<uint64_t> parse_uint_list(std::string_view text);
 /// flag with the nearest known one, a flag of another command, a missing or superfluous value, a number out of range.
 Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* const> args);
 
+/// `flags` with more uses after its own, each written without dashes: "ctx-size=4096", "c=4096", "no-slots". What is
+/// left out of them stays as it is. notes() are those of the settings. Errors: those of parse_flags().
+Result<ParsedFlags> add_flags(const ParsedFlags& flags, std::span<const std::string> settings);
+
 /// Text of `tessera help`: every command with its summary. Lines end in \n and are at most 100 columns wide.
 std::string help_overview(const FlagTable& table);
 

@@ -209,6 +209,27 @@ TEST(Flags, ListsAreSplitAndCheckedElementByElement) {
   EXPECT_THAT(error_of({"bake", "--ids", "1,100"}), HasSubstr("100 is out of range"));
 }
 
+TEST(Flags, SettingsComeOverWhatWasGiven) {
+  const auto flags = parse({"bake", "-t", "20", "-rs", "2"});
+  ASSERT_TRUE(flags.ok());
+  const auto added = add_flags(*flags, std::vector<std::string>{"t=25", "heat=30", "no-fan", "memory=1K"});
+  ASSERT_TRUE(added.ok()) << added.status().message();
+  EXPECT_DOUBLE_EQ(added->get_float("temp"), 30);
+  EXPECT_EQ(added->get_uint("rack-size"), 2U);
+  EXPECT_FALSE(added->get_bool("fan"));
+  EXPECT_EQ(added->get_bytes("memory"), 1024U);
+  EXPECT_DOUBLE_EQ(flags->get_float("temp"), 20);
+  const auto message = [&](const std::string& setting) {
+    const auto result = add_flags(*flags, std::vector<std::string>{setting});
+    return result.ok() ? "" : result.status().message();
+  };
+  EXPECT_THAT(message("rack-sise=4"), HasSubstr("unknown flag --rack-sise; did you mean --rack-size?"));
+  EXPECT_THAT(message("rack-size=9"), HasSubstr("out of range"));
+  EXPECT_THAT(message("rack-size"), HasSubstr("needs a value"));
+  EXPECT_THAT(message("help"), HasSubstr("unknown flag"));
+  EXPECT_THAT(message(""), HasSubstr("unknown flag"));
+}
+
 TEST(Flags, RepeatedFlagsKeepTheirOrder) {
   const auto flags = parse({"bake", "--ids", "1,2", "-p", "between", "--ids=3"});
   ASSERT_TRUE(flags.ok());
