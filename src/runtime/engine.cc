@@ -78,14 +78,8 @@ class ModelLoader {
     ModelState& m = *model_;
     ASSIGN_OR_RETURN(const SplitMode mode, parse_split_mode(options_.split_mode));
     TRY(open_model_devices(m, options_, false));
-    const Shares shares{options_.tensor_split};
-    ASSIGN_OR_RETURN(const int n_cuts, cuts_of(m, options_, shares));
-    TRY(cut_model(m, n_cuts));
-    TRY(fix_homes(m, options_));
-    m.request = {options_.split_mode, options_.tensor_split};
-    ASSIGN_OR_RETURN(Placement placement, requested_placement(m, m.request, 1));
-    place_model(m, std::move(placement));
-    report_shares(m, mode, shares, log_);
+    TRY(place_by_options(m, options_));
+    report_shares(m, mode, Shares{options_.tensor_split}, log_);
     fill_summary();
     return {};
   }

@@ -545,6 +545,20 @@ Result<Fit> Fitter::explain() {
 
 }  // namespace
 
+Result<std::vector<FitDevice>> count_model(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelState> model, open_outline(options));
+  TRY(place_by_options(*model, options));
+  ASSIGN_OR_RETURN(const ContextOptions context, with_context_size(*model, options.context));
+  ASSIGN_OR_RETURN(const ContextSizes sizes, context_sizes(*model, context));
+  ASSIGN_OR_RETURN(const std::vector<DeviceNeed> needs, memory_needs(*model, context, sizes));
+  TRY(check_fit(*model, needs));
+  std::vector<FitDevice> devices;
+  for (size_t d = 0; d < needs.size(); ++d) {
+    devices.push_back({model->devices[d].info().name, model->devices[d].budget_bytes(), {needs[d]}, {}});
+  }
+  return devices;
+}
+
 Result<Fit> fit_outline(ModelState& model, const FitRequest& request) {
   return Fitter(model, request).run();
 }

@@ -54,6 +54,10 @@ struct Fit {
   std::string flags;  // what was found, as flags of the command line; empty: nothing had to change
 };
 
+/// What weights and options.context need of each device (needs[0]; no parts), as the options say. Errors: those of
+/// Model::load before it reads a weight, kDoesNotFit among them.
+Result<std::vector<FitDevice>> count_model(const ModelOptions& options);
+
 /// Errors: those of the file, of opening devices and of counting; kInvalidArgument naming the flag; kDoesNotFit: the
 /// smallest number of bytes that would have to be added to every device, and what each device then needs and has.
 Result<Fit> fit_model(const FitRequest& request);

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/home_override.h"
+#include "runtime/placement_switch.h"
 
 namespace tessera {
 namespace {
@@ -123,6 +124,17 @@ void place_model(ModelState& model, Placement placement) {
     model.weights[d].tiles_offset = round_up(model.replicas.bytes, model.devices[d].info().unit_bytes);
     model.weights[d].bytes = model.weight_bytes(model.placement, d);
   }
+}
+
+Status place_by_options(ModelState& model, const ModelOptions& options) {
+  TRY(parse_split_mode(options.split_mode).status());
+  ASSIGN_OR_RETURN(const int n_cuts, cuts_of(model, options, Shares{options.tensor_split}));
+  TRY(cut_model(model, n_cuts));
+  TRY(fix_homes(model, options));
+  model.request = {options.split_mode, options.tensor_split};
+  ASSIGN_OR_RETURN(Placement placement, requested_placement(model, model.request, 1));
+  place_model(model, std::move(placement));
+  return {};
 }
 
 void report_shares(const ModelState& model, SplitMode mode, const Shares& shares, const Log& log) {

@@ -38,6 +38,9 @@ Status fix_homes(ModelState& model, const ModelOptions& options);
 /// Makes `placement` the model's and counts the weights of each device under it.
 void place_model(ModelState& model, Placement placement);
 
+/// The last three steps as the options say. Errors: theirs, and kInvalidArgument: no such split mode.
+Status place_by_options(ModelState& model, const ModelOptions& options);
+
 /// Says where shares are rounded to what the cuts express (tensor placements only).
 void report_shares(const ModelState& model, SplitMode mode, const Shares& shares, const Log& log);
 
