@@ -45,7 +45,8 @@ ALLOWED = {
 TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement", "runtime/switch_plan.h"], "cmd_devices": ["device"],
                "doctor": ["gguf", "device/registry.h", "models/architecture.h", "kernels/cpu/cpu_kernels.h"],
                "cmd_bench": ["device/registry.h"], "cmd_batched_bench": ["runtime/switch_plan.h"],
-               "cmd_share": ["residency"], "cmd_serve": ["server"], "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
+               "cmd_share": ["residency"], "cmd_serve": ["server", "device/registry.h"],
+               "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
 FREE_FOLDERS = ("bench", "tests", "fuzz", "lab")  # may include anything
 
 BACKENDS = ("cpu", "cuda", "vulkan", "null", "faulty")

@@ -1,4 +1,5 @@
 // `tessera serve`: opens the port, loads the model while /health says so, and answers requests until a signal comes.
+// Several models are loaded when requests name them (server/model_registry.h).
 
 #include <algorithm>
 #include <array>
@@ -8,15 +9,18 @@
 #include <fmt/format.h>
 #include <limits>
 #include <pthread.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include "commands.h"
 #include "common.h"
+#include "device/registry.h"
+#include "fit_flags.h"
 #include "generation.h"
+#include "model_specs.h"
 #include "policy_flags.h"
 #include "server/http_server.h"
+#include "server/model_registry.h"
 #include "server/server.h"
 
 namespace tessera {
@@ -26,8 +30,6 @@ constexpr std::chrono::seconds kFlushTime{5};  // for the last replies to reach 
 
 Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   ServerSettings settings;
-  settings.alias = flags.get_string("alias");
-  settings.model_path = flags.get_string("model");
   settings.slot_save_path = flags.get_string("slot-save-path");
   settings.build = fmt::format("tessera {}", TESSERA_VERSION);
   settings.page = flags.get_bool("webui");
@@ -104,14 +106,12 @@ Status open_placement(const ParsedFlags& flags, const ModelOptions& options, Con
   return {};
 }
 
-Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const Log& log,
+Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOptions options, const Log& log,
                                                  const std::atomic<bool>& interrupted) {
-  ModelOptions options = model_options(flags);
-  options.needs_text = true;
-  options.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
-  options.context.n_kv_tokens = ContextOptions::kAsOne;
-  options.context.embeddings = flags.get_bool("embeddings");
+  const ParsedFlags& flags = spec.flags;
   auto served = std::make_shared<ServedModel>();
+  served->name = spec.name;
+  served->path = options.path;
   served->reasoning.format = flags.get_string("reasoning-format");
   served->reasoning.budget = flags.get_int("reasoning-budget");
   served->reasoning.template_kwargs = flags.get_string("chat-template-kwargs");
@@ -153,6 +153,66 @@ Result<std::shared_ptr<ServedModel>> load_served(const ParsedFlags& flags, const
   return served;
 }
 
+// Loads models as their specs say.
+class SpecSource final : public ModelSource {
+ public:
+  SpecSource(std::vector<ModelSpec> specs, Log log)
+      : specs_(std::move(specs)), log_(std::move(log)), machine_bytes_(available_devices().front().available_bytes) {}
+
+  Result<std::vector<DeviceClaim>> count(size_t model) override {
+    std::vector<DeviceClaim> claims;
+    if (specs_.size() > 1) {
+      ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, Log()));
+      ASSIGN_OR_RETURN(const std::vector<FitDevice> devices, count_model(options));
+      for (const FitDevice& device : devices) {
+        claims.push_back({device.name, device.needs.front().total(), device.budget_bytes});
+      }
+    }
+    return claims;
+  }
+
+  Result<std::shared_ptr<ServedModel>> load(size_t model, const std::atomic<bool>& cancelled) override {
+    ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, log_));
+    return load_served(specs_[model], options, log_, cancelled);
+  }
+
+ private:
+  // What a model is loaded with, its context included.
+  [[nodiscard]] Result<ModelOptions> options_of(size_t model, const Log& log) const {
+    const ParsedFlags& flags = specs_[model].flags;
+    ModelOptions options = model_options(flags);
+    options.needs_text = true;
+    options.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
+    options.context.n_kv_tokens = ContextOptions::kAsOne;
+    options.context.embeddings = flags.get_bool("embeddings");
+    if (specs_.size() > 1 && options.device_memory.empty()) {
+      // One budget for all models: what is free later depends on which of them are loaded.
+      options.device_memory = {std::max<uint64_t>(machine_bytes_ / std::max<size_t>(options.devices.size(), 1), 1)};
+    }
+    TRY(apply_fit(flags, options, false, log));
+    return options;
+  }
+
+  const std::vector<ModelSpec> specs_;
+  const Log log_;
+  const uint64_t machine_bytes_;  // free when the server began
+};
+
+Result<std::shared_ptr<ModelRegistry>> start_registry(const ParsedFlags& flags, const Log& log) {
+  ASSIGN_OR_RETURN(std::vector<ModelSpec> specs, model_specs(flags));
+  std::vector<std::string> names;
+  for (const ModelSpec& spec : specs) {
+    names.push_back(spec.name);
+    for (const std::string& note : spec.flags.notes()) {
+      log.info(specs.size() > 1 ? fmt::format("{}: {}", spec.name, note) : note);
+    }
+  }
+  ModelRegistryOptions options;
+  options.models_max = static_cast<int64_t>(flags.get_uint("models-max"));
+  options.wait = std::chrono::seconds(flags.get_uint("models-wait"));
+  return ModelRegistry::start(std::move(names), std::make_unique<SpecSource>(std::move(specs), log), options, log);
+}
+
 // SIGINT and SIGTERM, blocked in every thread that is started while this exists, and waited for here.
 class StopSignals {
  public:
@@ -180,13 +240,35 @@ class StopSignals {
   sigset_t before_ = {};
 };
 
+// Lets requests end for so long, then cancels them.
+void drain(const ModelRegistry& models, std::chrono::seconds grace, const Log& log) {
+  const auto deadline = std::chrono::steady_clock::now() + grace;
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (const ModelRegistry::Lease served = models.peek(i)) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      if (const Status drained = served->serving->drain(std::max(left, std::chrono::milliseconds(0))); !drained.ok()) {
+        log.warning(drained.message());
+      }
+    }
+  }
+}
+
 }  // namespace
+
+Status check_serve(const ParsedFlags& flags) {
+  ASSIGN_OR_RETURN(const std::vector<ModelSpec> specs, model_specs(flags));
+  for (const ModelSpec& spec : specs) {
+    TRY(check_policy_flags(spec.flags));
+  }
+  return {};
+}
 
 Status cmd_serve(const ParsedFlags& flags) {
   const Log log = command_log(flags);
   ASSIGN_OR_RETURN(ServerSettings settings, server_settings(flags));
   const StopSignals signals;
   Server server(std::move(settings), log);
+  ASSIGN_OR_RETURN(const std::shared_ptr<ModelRegistry> models, start_registry(flags, log));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> http,
                    HttpServer::start(
                        http_options(flags),
@@ -199,35 +281,41 @@ Status cmd_serve(const ParsedFlags& flags) {
   }
   std::atomic<bool> interrupted = false;
   Status loaded;
-  std::thread loader([&] {
-    auto served = load_served(flags, log, interrupted);
-    if (served.ok()) {
-      server.set_model(std::move(*served));
-      log.info("ready");
-    } else {
+  const auto take_requests = [&] {
+    server.set_models(models);
+    log.info("ready");
+  };
+  if (models->size() > 1) {
+    take_requests();
+  } else {
+    models->acquire(0, {}, [&](const Result<ModelRegistry::Lease>& served) {
       loaded = served.status();
-      if (!interrupted) {
+      if (served.ok()) {
+        take_requests();
+      } else if (!interrupted) {
         StopSignals::raise();
       }
-    }
-  });
+    });
+  }
   signals.wait();
   interrupted = true;
   signals.let_through();
   server.begin_shutdown();
-  loader.join();
-  const std::chrono::seconds grace(flags.get_uint("shutdown-grace"));
-  const std::shared_ptr<ServedModel> served = server.model();
-  if (served != nullptr) {
-    served->placement->stop();
-    log.info(fmt::format("shutting down; requests that run have {} s", grace.count()));
-    if (const Status drained = served->serving->drain(grace); !drained.ok()) {
-      log.warning(drained.message());
+  models->stop();
+  for (size_t i = 0; i < models->size(); ++i) {
+    if (const ModelRegistry::Lease served = models->peek(i)) {
+      served->placement->stop();
     }
   }
+  if (loaded.ok()) {
+    log.info(fmt::format("shutting down; requests that run have {} s", flags.get_uint("shutdown-grace")));
+  }
+  drain(*models, std::chrono::seconds(flags.get_uint("shutdown-grace")), log);
   http->stop(kFlushTime);
-  if (served != nullptr) {
-    served->serving->stop();
+  for (size_t i = 0; i < models->size(); ++i) {
+    if (const ModelRegistry::Lease served = models->peek(i)) {
+      served->serving->stop();
+    }
   }
   return loaded.code() == ErrorCode::kCancelled ? Status() : loaded;
 }

@@ -6,6 +6,35 @@ namespace tessera {
 namespace {
 
 constexpr FlagRow kRows[] = {
+    {.name = "model",
+     .shorts = "-m",
+     .required = true,
+     .repeats = true,
+     .placeholder = "[NAME=]FILE[,FLAG=VALUE]...",
+     .group = kModel,
+     .commands = "serve",
+     .help = "GGUF file; of a split file the first part. With names there may be several, each loaded when a request "
+             "names it, and with flags of its own (ctx-size=4096,parallel=2; \\, is a comma) over those of the command "
+             "line. A name has no slash: ./a=b.gguf is a file",
+     .json_name = "model"},
+    {.name = "models-max",
+     .kind = FlagKind::kUint,
+     .placeholder = "N",
+     .default_text = "0",
+     .max = 1e6,
+     .group = kServer,
+     .commands = "serve",
+     .help =
+         "Most models that are loaded at once; 0: as many as fit into --device-memory. Idle ones make room, the one "
+         "that was used longest ago first"},
+    {.name = "models-wait",
+     .kind = FlagKind::kUint,
+     .placeholder = "SECONDS",
+     .default_text = "60",
+     .max = 1e6,
+     .group = kServer,
+     .commands = "serve",
+     .help = "How long a request waits for models that answer others to make room for its own; then it gets 503"},
     {.name = "ctx-size",
      .shorts = "-c",
      .kind = FlagKind::kUint,

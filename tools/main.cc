@@ -58,7 +58,7 @@ Status cmd_help(const ParsedFlags& flags) {
 constexpr CommandEntry kCommandEntries[] = {
     {"run", cmd_run, check_run},
     {"chat", cmd_chat, check_phase_split},
-    {"serve", cmd_serve, check_policy_flags},
+    {"serve", cmd_serve, check_serve},
     {"tokenize", cmd_tokenize, check_tokenize},
     {"template", cmd_template},
     {"logits", cmd_logits, check_logits},

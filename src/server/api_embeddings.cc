@@ -82,7 +82,7 @@ class EmbeddingWriter final : public ReplyWriter {
 
 Result<EmbeddingOptions> read_options(const Call& call, const Fields& fields) {
   EmbeddingOptions options;
-  options.model = call.server.model_name();
+  options.model = call.model->name;
   options.is_openai = call.request.path.starts_with("/v1/");
   options.is_pooled = *call.model->pooling != Pooling::kNone;
   if (options.is_openai && !options.is_pooled) {

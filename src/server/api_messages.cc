@@ -230,7 +230,7 @@ class MessagesWriter final : public ChatWriter {
       : ChatWriter(call, streams, request, 1),
         ping_(ping),
         id_(call.server.new_id("msg_")),
-        model_(call.server.model_name()),
+        model_(call.model->name),
         n_prompt_(static_cast<int64_t>(request.serving.prompt.size())) {}
 
   void begin() override {

@@ -157,7 +157,7 @@ Status complete(Call& call, const Json& body, const ServingRequest& request,
       requests.push_back(std::move(choice));
     }
   }
-  options.model = call.server.model_name();
+  options.model = call.model->name;
   options.settings = settings_json(requests[0]);
   auto writer = std::make_shared<NativeWriter>(call, std::move(options), requests);
   return start_generation(call, std::move(requests), std::move(writer));

@@ -36,7 +36,7 @@ Result<OpenAiOptions> read_options(Call& call, const Json& body, std::string_vie
   TRY(fields.read("model", model));  // there is one; its name is checked all the same
   ASSIGN_OR_RETURN(options.ping, read_ping(call, body));
   options.id = call.server.new_id(id_prefix);
-  options.model = call.server.model_name();
+  options.model = call.model->name;
   options.created = static_cast<int64_t>(std::time(nullptr));
   return options;
 }

@@ -114,10 +114,10 @@ Json switch_json(const SwitchRecord& record) {
   return json;
 }
 
-Json placement_json(const Server& server, const LivePlacement& placement) {
+Json placement_json(const std::string& model, const LivePlacement& placement) {
   const std::shared_ptr<const PlacementView> view = placement.view();
   const SwitchTotals totals = placement.totals();
-  return {{"model", server.model_name()},
+  return {{"model", model},
           {"split_mode", view->request.split_mode},
           {"tensor_split", view->request.tensor_split},
           {"version", view->version},
@@ -204,7 +204,7 @@ bool is_conflict(const Status& status) {
 }  // namespace
 
 Status api_placement(Call& call) {
-  call.reply_json(placement_json(call.server, *call.model->placement));
+  call.reply_json(placement_json(call.model->name, *call.model->placement));
   return {};
 }
 
@@ -217,19 +217,20 @@ Status api_set_placement(Call& call) {
   later.request.method = call.request.method;
   later.request.path = call.request.path;
   later.request.peer = call.request.peer;
-  TRY(placement->ask(std::move(wish), [later, placement](const Status& status, const SwitchRecord* record) {
-    if (status.ok()) {
-      Json json = placement_json(later.server, *placement);
-      json["switch"] = record != nullptr ? switch_json(*record) : Json();
-      later.reply_json(json);
-    } else if (is_conflict(status)) {
-      later.exchange->reply(409, "application/json; charset=utf-8",
-                            error_body(409, status.message(), later.request.path));
-    } else {
-      reply_error(*later.exchange, status, later.request.path);
-    }
-    later.server.log_request(later.request, later.exchange->status(), later.begun, {});
-  }));
+  TRY(placement->ask(std::move(wish),
+                     [later, placement, name = call.model->name](const Status& status, const SwitchRecord* record) {
+                       if (status.ok()) {
+                         Json json = placement_json(name, *placement);
+                         json["switch"] = record != nullptr ? switch_json(*record) : Json();
+                         later.reply_json(json);
+                       } else if (is_conflict(status)) {
+                         later.exchange->reply(409, "application/json; charset=utf-8",
+                                               error_body(409, status.message(), later.request.path));
+                       } else {
+                         reply_error(*later.exchange, status, later.request.path);
+                       }
+                       later.server.log_request(later.request, later.exchange->status(), later.begun, {});
+                     }));
   call.logs_itself = true;
   return {};
 }

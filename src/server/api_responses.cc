@@ -157,7 +157,7 @@ class ResponsesWriter final : public ChatWriter {
              {"incomplete_details", nullptr},
              {"instructions", echoed("instructions", nullptr)},
              {"max_output_tokens", echoed("max_output_tokens", nullptr)},
-             {"model", call.server.model_name()},
+             {"model", call.model->name},
              {"output", Json::array()},
              {"parallel_tool_calls", echoed("parallel_tool_calls", true)},
              {"previous_response_id", nullptr},

@@ -1,5 +1,6 @@
 // What the server says of itself: /health, /v1/models, /props, /slots with their files, /metrics.
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -30,22 +31,51 @@ Json slot_json(const SlotView& view, int64_t n_ctx) {
   return json;
 }
 
-// One value of a family of its own, as scrapers know llama.cpp's.
-prometheus::MetricFamily family(std::string_view name, std::string_view help, prometheus::MetricType type,
-                                double value) {
-  prometheus::MetricFamily result;
-  result.name = fmt::format("llamacpp:{}", name);
-  result.help = help;
-  result.type = type;
-  prometheus::ClientMetric metric;
-  metric.counter.value = value;
-  metric.gauge.value = value;
-  result.metric.push_back(metric);
-  return result;
-}
+// Families of one value for each model, as scrapers know llama.cpp's.
+class MetricPage {
+ public:
+  /// label: of the model that values are of from now on; empty: none.
+  void set_model(std::string label) { label_ = std::move(label); }
+
+  void add(std::string_view name, std::string_view help, prometheus::MetricType type, double value) {
+    const std::string full_name = fmt::format("llamacpp:{}", name);
+    auto family = std::ranges::find(families_, full_name, &prometheus::MetricFamily::name);
+    if (family == families_.end()) {
+      family = families_.insert(family, {full_name, std::string(help), type, {}});
+    }
+    prometheus::ClientMetric metric;
+    if (!label_.empty()) {
+      metric.label.push_back({"model", label_});
+    }
+    metric.counter.value = value;
+    metric.gauge.value = value;
+    family->metric.push_back(metric);
+  }
+
+  [[nodiscard]] std::string text() const {
+    std::ostringstream text;
+    prometheus::TextSerializer().Serialize(text, families_);
+    return text.str();
+  }
+
+ private:
+  std::string label_;
+  std::vector<prometheus::MetricFamily> families_;
+};
 
 double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
+}
+
+// The model that the body of a request must name.
+Result<size_t> named_model(const Call& call, const ModelRegistry& models) {
+  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  std::string name;
+  TRY(Fields(body).read("model", name));
+  if (name.empty()) {
+    return Status(ErrorCode::kInvalidArgument, "field \"model\" is missing; it names a model of GET /models");
+  }
+  return models.find(name);
 }
 
 // The file of a slot: a plain name inside of the folder, so that no request reaches another file.
@@ -61,7 +91,7 @@ Result<std::string> slot_file(const Call& call, const std::string& name) {
 }  // namespace
 
 Status api_health(Call& call) {
-  if (call.model == nullptr) {
+  if (call.server.models() == nullptr) {
     return {ErrorCode::kCancelled, "Loading model"};
   }
   call.reply_json({{"status", "ok"}});
@@ -69,21 +99,57 @@ Status api_health(Call& call) {
 }
 
 Status api_models(Call& call) {
-  const ModelSummary& summary = call.model->model->summary();
-  const std::string name = call.server.model_name();
-  Json meta = {{"vocab_type", call.model->model->tokenizer().model()},
-               {"n_vocab", summary.n_vocab},
-               {"n_ctx_train", summary.n_ctx_train},
-               {"n_embd", summary.n_embd},
-               {"n_params", summary.n_params},
-               {"size", summary.file_bytes}};
-  Json model = {{"id", name},
-                {"object", "model"},
-                {"created", call.server.created()},
-                {"owned_by", "tessera"},
-                {"meta", std::move(meta)}};
-  call.reply_json({{"object", "list"}, {"data", Json::array({std::move(model)})}});
+  const std::shared_ptr<ModelRegistry> models = call.server.models();
+  const std::vector<ModelView> views = models->list();
+  Json list = Json::array();
+  for (size_t i = 0; i < views.size(); ++i) {
+    const ModelView& view = views[i];
+    const bool has_failed = view.phase == ModelPhase::kFailed;
+    Json status = {{"value", model_phase_name(has_failed ? ModelPhase::kUnloaded : view.phase)}};
+    if (has_failed) {
+      status.update(Json{{"failed", true}, {"error", view.failure.message()}});
+    }
+    Json model = {{"id", view.name},
+                  {"object", "model"},
+                  {"created", call.server.created()},
+                  {"owned_by", "tessera"},
+                  {"status", std::move(status)}};
+    if (const ModelRegistry::Lease served = models->peek(i)) {
+      const ModelSummary& summary = served->model->summary();
+      model["meta"] = {{"vocab_type", served->model->tokenizer().model()},
+                       {"n_vocab", summary.n_vocab},
+                       {"n_ctx_train", summary.n_ctx_train},
+                       {"n_embd", summary.n_embd},
+                       {"n_params", summary.n_params},
+                       {"size", summary.file_bytes}};
+    }
+    list.push_back(std::move(model));
+  }
+  call.reply_json({{"object", "list"}, {"data", std::move(list)}});
   return {};
+}
+
+Status api_load_model(Call& call) {
+  const std::shared_ptr<ModelRegistry> models = call.server.models();
+  ASSIGN_OR_RETURN(const size_t model, named_model(call, *models));
+  TRY(models->load(model));
+  call.reply_json({{"success", true}});
+  return {};
+}
+
+Status api_unload_model(Call& call) {
+  const std::shared_ptr<ModelRegistry> models = call.server.models();
+  ASSIGN_OR_RETURN(const size_t model, named_model(call, *models));
+  call.logs_itself = true;
+  return models->unload(model, [&server = call.server, request = call.request, exchange = call.exchange,
+                                begun = call.begun](const Status& status) {
+    if (status.ok()) {
+      exchange->reply(200, "application/json; charset=utf-8", dump_json({{"success", true}}));
+    } else {
+      reply_error(*exchange, status, request.path);
+    }
+    server.log_request(request, exchange->status(), begun, {});
+  });
 }
 
 Status api_props(Call& call) {
@@ -97,8 +163,8 @@ Status api_props(Call& call) {
   call.reply_json({{"default_generation_settings",
                     {{"params", settings_json(served.defaults)}, {"n_ctx", context.options().n_ctx}}},
                    {"total_slots", context.options().n_seq_max},
-                   {"model_alias", call.server.model_name()},
-                   {"model_path", settings.model_path},
+                   {"model_alias", served.name},
+                   {"model_path", served.path},
                    {"modalities", {{"vision", false}, {"audio", false}}},
                    {"chat_template", served.template_source},
                    {"chat_template_caps",
@@ -165,17 +231,15 @@ Status api_slot_action(Call& call) {
   return {};
 }
 
-Status api_metrics(Call& call) {
-  if (!call.server.settings().metrics_route) {
-    return {ErrorCode::kUnsupported, "this server was started without --metrics"};
-  }
-  const ServingCounters c = call.model->serving->counters();
-  std::vector<prometheus::MetricFamily> families;
+namespace {
+
+void add_metrics(MetricPage& page, const ServedModel& served) {
+  const ServingCounters c = served.serving->counters();
   const auto counter = [&](std::string_view name, std::string_view help, double value) {
-    families.push_back(family(name, help, prometheus::MetricType::Counter, value));
+    page.add(name, help, prometheus::MetricType::Counter, value);
   };
   const auto gauge = [&](std::string_view name, std::string_view help, double value) {
-    families.push_back(family(name, help, prometheus::MetricType::Gauge, value));
+    page.add(name, help, prometheus::MetricType::Gauge, value);
   };
   const auto as_double = [](auto n) { return static_cast<double>(n); };
   const double prompt_s = c.prompt_ms / 1000;
@@ -211,16 +275,30 @@ Status api_metrics(Call& call) {
   gauge("prompt_cache_states", "Kept prompts", as_double(c.cache.n_states));
   gauge("prompt_cache_ram_bytes", "Host memory that they take", as_double(c.cache.ram_bytes));
   gauge("prompt_cache_dir_bytes", "Bytes in the folder of --cache-dir", as_double(c.cache.folder_bytes));
-  const SwitchTotals switches = call.model->placement->totals();
+  const SwitchTotals switches = served.placement->totals();
   counter("placement_switches_total", "Switches of the placement", as_double(switches.n_switches));
   counter("placement_switch_failures_total", "Switches that failed and were undone", as_double(switches.n_failed));
   counter("placement_switch_seconds_total", "Time of switches, without waiting for their turn", switches.seconds);
   counter("placement_switch_bytes_total", "Bytes that switches moved to another device",
           as_double(switches.moved_bytes));
-  gauge("placement_version", "One more after every switch", as_double(call.model->placement->view()->version));
-  std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, families);
-  call.exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8", text.str());
+  gauge("placement_version", "One more after every switch", as_double(served.placement->view()->version));
+}
+
+}  // namespace
+
+Status api_metrics(Call& call) {
+  if (!call.server.settings().metrics_route) {
+    return {ErrorCode::kUnsupported, "this server was started without --metrics"};
+  }
+  const std::shared_ptr<ModelRegistry> models = call.server.models();
+  MetricPage page;
+  for (size_t i = 0; i < models->size(); ++i) {
+    if (const ModelRegistry::Lease served = models->peek(i)) {
+      page.set_model(models->size() > 1 ? served->name : "");
+      add_metrics(page, *served);
+    }
+  }
+  call.exchange->reply(200, "text/plain; version=0.0.4; charset=utf-8", page.text());
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <fmt/format.h>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <unistd.h>
@@ -16,24 +17,37 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What must be there before a route's API is called.
+enum class Needs {
+  kNothing,
+  kModels,  // the registry
+  kModel,   // a model; only what is no GET waits for it to be loaded
+};
+
+}  // namespace
+
 struct Route {
   std::string_view method;
   std::string_view path;
   Status (*api)(Call& call);
   bool is_public = false;  // asks for no key
-  bool needs_model = true;
+  Needs needs = Needs::kModel;
 };
+
+namespace {
 
 // Names as llama.cpp's server has them, and OpenAI's and Anthropic's APIs.
 constexpr Route kRoutes[] = {
-    {"GET", "/health", api_health, true, false},
-    {"GET", "/v1/health", api_health, true, false},
-    {"GET", "/models", api_models, true},
-    {"GET", "/v1/models", api_models, true},
+    {"GET", "/health", api_health, true, Needs::kNothing},
+    {"GET", "/v1/health", api_health, true, Needs::kNothing},
+    {"GET", "/models", api_models, true, Needs::kModels},
+    {"GET", "/v1/models", api_models, true, Needs::kModels},
+    {"POST", "/models/load", api_load_model, false, Needs::kModels},
+    {"POST", "/models/unload", api_unload_model, false, Needs::kModels},
     {"GET", "/props", api_props},
     {"GET", "/slots", api_slots},
     {"POST", "/slots/", api_slot_action},  // and a number
-    {"GET", "/metrics", api_metrics},
+    {"GET", "/metrics", api_metrics, false, Needs::kModels},
     {"GET", "/placement", api_placement},
     {"POST", "/placement", api_set_placement},
     {"POST", "/tokenize", api_tokenize},
@@ -90,6 +104,29 @@ std::string_view error_type(int status, bool anthropic) {
   }
 }
 
+Status guarded(const std::function<Status()>& fn) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, "no memory is left for this request"};
+  } catch (const Json::exception& error) {
+    return {ErrorCode::kInternal, error.what()};
+  }
+}
+
+// The model that a request names. With one model the name is not looked at, and no name means the first.
+Result<size_t> model_of(const HttpRequest& request, const ModelRegistry& models) {
+  if (models.size() == 1) {
+    return size_t{0};
+  }
+  std::string name = request.query_value("model");
+  if (name.empty() && !request.body.empty()) {
+    ASSIGN_OR_RETURN(const Json body, parse_json_object(request.body));
+    TRY(Fields(body).read("model", name));
+  }
+  return name.empty() ? Result<size_t>(0) : models.find(name);
+}
+
 void allow_origin(const HttpRequest& request, HttpExchange& exchange) {
   const std::string_view origin = request.header("Origin");
   if (origin.empty()) {
@@ -119,21 +156,14 @@ Server::Server(ServerSettings settings, Log log)
                    .count()),
       id_prefix_(random_hex()) {}
 
-void Server::set_model(std::shared_ptr<ServedModel> model) {
+void Server::set_models(std::shared_ptr<ModelRegistry> models) {
   const std::lock_guard lock(mutex_);
-  model_ = std::move(model);
+  models_ = std::move(models);
 }
 
-std::shared_ptr<ServedModel> Server::model() const {
+std::shared_ptr<ModelRegistry> Server::models() const {
   const std::lock_guard lock(mutex_);
-  return model_;
-}
-
-std::string Server::model_name() const {
-  const size_t slash = settings_.model_path.find_last_of('/');
-  return !settings_.alias.empty()     ? settings_.alias
-         : slash == std::string::npos ? settings_.model_path
-                                      : settings_.model_path.substr(slash + 1);
+  return models_;
 }
 
 std::string Server::new_id(std::string_view prefix) {
@@ -141,16 +171,23 @@ std::string Server::new_id(std::string_view prefix) {
 }
 
 void Server::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  Call call{*this, std::move(request), std::move(exchange), nullptr};
-  allow_origin(call.request, *call.exchange);
-  Status status;
-  try {
-    status = route(call);
-  } catch (const std::bad_alloc&) {
-    status = {ErrorCode::kOutOfMemory, "no memory is left for this request"};
-  } catch (const Json::exception& error) {
-    status = {ErrorCode::kInternal, error.what()};
+  const auto call = std::make_shared<Call>(Call{*this, std::move(request), std::move(exchange), nullptr});
+  allow_origin(call->request, *call->exchange);
+  const Route* route = nullptr;
+  size_t model = 0;
+  Status status = guarded([&] { return admit(*call, route, model); });
+  if (status.ok() && route != nullptr && route->needs == Needs::kModel && call->model == nullptr) {
+    pass_on(call, *route, model);
+    return;
   }
+  if (status.ok() && route != nullptr) {
+    status = guarded([&] { return route->api(*call); });
+  }
+  conclude(*call, status);
+}
+
+// Answers the failure of a call, and logs a call that does not log itself.
+void Server::conclude(Call& call, const Status& status) const {
   if (!status.ok()) {
     reply_error(*call.exchange, status, call.request.path);
     call.logs_itself = false;
@@ -160,7 +197,9 @@ void Server::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
   }
 }
 
-Status Server::route(Call& call) {
+// Finds the route of a call and the model that it names. A call that is answered here leaves route null. One that only
+// looks at a model gets it here.
+Status Server::admit(Call& call, const Route*& route, size_t& model) const {
   const HttpRequest& request = call.request;
   if (request.method == "OPTIONS") {
     call.exchange->reply(204, "text/plain", "");
@@ -199,11 +238,41 @@ Status Server::route(Call& call) {
   if (closing_) {
     return {ErrorCode::kCancelled, "the server is shutting down"};
   }
-  call.model = model();
-  if (call.model == nullptr && found->needs_model) {
+  const std::shared_ptr<ModelRegistry> models = this->models();
+  if (models == nullptr && found->needs != Needs::kNothing) {
     return {ErrorCode::kCancelled, "Loading model"};
   }
-  return found->api(call);
+  route = found;
+  if (found->needs == Needs::kModel) {
+    ASSIGN_OR_RETURN(model, model_of(request, *models));
+    if (method == "GET") {
+      call.model = models->peek(model);
+      if (call.model == nullptr) {
+        return {ErrorCode::kCancelled, fmt::format("model {} is not loaded; POST /models/load, or a request for an "
+                                                   "answer, loads it",
+                                                   models->list()[model].name)};
+      }
+    }
+  }
+  return {};
+}
+
+// Runs the call when its model is there: here, or on the registry's thread.
+void Server::pass_on(const std::shared_ptr<Call>& call, const Route& route, size_t model) const {
+  const std::shared_ptr<ModelRegistry> models = this->models();
+  call->exchange->on_gone([models] { models->wake(); });
+  models->acquire(
+      model, [call] { return call->exchange->gone(); },
+      [call, &route](Result<ModelRegistry::Lease> lease) {
+        Status status = lease.status();
+        if (status.ok()) {
+          call->model = std::move(*lease);
+          status = guarded([&] { return route.api(*call); });
+        } else if (http_status_of(status) < 500) {
+          status = {ErrorCode::kIo, status.message()};  // what is wrong with the model is not the client's fault
+        }
+        call->server.conclude(*call, status);
+      });
 }
 
 bool Server::has_key(const HttpRequest& request) const {

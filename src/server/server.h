@@ -1,9 +1,10 @@
 #pragma once
 // The server: routes, keys, errors, and what one loaded model brings to a request. http_server.h brings the requests.
 //
-// handle() runs on handler threads, many at once. The model comes and goes as a whole: until set_model() everything
-// that needs one answers 503, as it does from begin_shutdown() on. An API is a function that reads a Call and answers
-// its exchange, now or later; a Status that it returns becomes the error reply.
+// handle() runs on handler threads, many at once. Until set_models() everything that needs a model answers 503, as it
+// does from begin_shutdown() on. Which model a request is for says its field or query parameter "model"; a request for
+// one that is not loaded waits in the registry, and no thread with it. An API is a function that reads a Call and
+// answers its exchange, now or later; a Status that it returns becomes the error reply.
 
 #include <atomic>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include "runtime/serving.h"
 #include "server/chat_format.h"
 #include "server/http_server.h"
+#include "server/model_registry.h"
 #include "server/reasoning.h"
 #include "server/request_fields.h"
 
@@ -29,12 +31,10 @@ namespace tessera {
 
 struct ServerSettings {
   std::vector<std::string> api_keys;  // empty: none is asked for
-  std::string alias;                  // name of the model; empty: the file's
-  std::string model_path;
-  std::string slot_save_path;  // folder of slot files; empty: slots are not saved
-  std::string build;           // for /props
-  std::string page_folder;     // whose files stand at `/`; empty: the built-in page
-  bool page = true;            // false: nothing stands there
+  std::string slot_save_path;         // folder of slot files; empty: slots are not saved
+  std::string build;                  // for /props
+  std::string page_folder;            // whose files stand at `/`; empty: the built-in page
+  bool page = true;                   // false: nothing stands there
   bool slots_route = true;
   bool metrics_route = false;
   bool log_json = false;
@@ -44,6 +44,8 @@ struct ServerSettings {
 
 /// A model that is being served. Immutable but for what its members guard themselves.
 struct ServedModel {
+  std::string name;  // in requests and replies
+  std::string path;
   std::shared_ptr<Model> model;
   std::unique_ptr<ChatTemplate> chat_template;
   std::string template_source;  // "" : ChatML
@@ -63,7 +65,7 @@ struct Call {
   Server& server;
   HttpRequest request;
   std::shared_ptr<HttpExchange> exchange;
-  std::shared_ptr<ServedModel> model;  // null for routes that need none
+  std::shared_ptr<ServedModel> model;  // null for routes that need none; it stays loaded as long as this lives
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   bool logs_itself = false;  // the row comes with the end of a generation
 
@@ -80,20 +82,22 @@ struct LogRow {
   std::string stop;  // empty: no generation
 };
 
+struct Route;  // of the table in server.cc
+
 class Server {
  public:
   Server(ServerSettings settings, Log log);
 
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 
-  void set_model(std::shared_ptr<ServedModel> model);
-  [[nodiscard]] std::shared_ptr<ServedModel> model() const;
+  /// REQUIRES: the registry is stopped before the server goes.
+  void set_models(std::shared_ptr<ModelRegistry> models);
+  /// Null: not yet.
+  [[nodiscard]] std::shared_ptr<ModelRegistry> models() const;
   /// Takes no more requests; those that run go on.
   void begin_shutdown() { closing_ = true; }
 
   [[nodiscard]] const ServerSettings& settings() const { return settings_; }
-  /// Name of the model in replies.
-  [[nodiscard]] std::string model_name() const;
   /// Unix time at which the server began.
   [[nodiscard]] int64_t created() const { return created_; }
   /// Another id for a reply, such as "chatcmpl-...".
@@ -103,7 +107,9 @@ class Server {
                    const LogRow& row) const;
 
  private:
-  Status route(Call& call);
+  Status admit(Call& call, const Route*& route, size_t& model) const;
+  void pass_on(const std::shared_ptr<Call>& call, const Route& route, size_t model) const;
+  void conclude(Call& call, const Status& status) const;
   [[nodiscard]] bool has_key(const HttpRequest& request) const;
 
   const ServerSettings settings_;
@@ -113,7 +119,7 @@ class Server {
   std::atomic<uint64_t> n_ids_ = 0;
   std::atomic<bool> closing_ = false;
   mutable std::mutex mutex_;
-  std::shared_ptr<ServedModel> model_;
+  std::shared_ptr<ModelRegistry> models_;
 };
 
 // ---- errors
@@ -141,6 +147,8 @@ Status api_completion(Call& call);
 Status api_infill(Call& call);
 Status api_embeddings(Call& call);
 Status api_models(Call& call);
+Status api_load_model(Call& call);
+Status api_unload_model(Call& call);
 Status api_openai_completions(Call& call);
 Status api_chat_completions(Call& call);
 Status api_messages(Call& call);

@@ -1,0 +1,576 @@
+#include "server/model_registry.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "base/units.h"
+
+namespace tessera {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+Status closing() {
+  return {ErrorCode::kCancelled, "the server is shutting down"};
+}
+
+}  // namespace
+
+class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(std::vector<std::string> names, std::unique_ptr<ModelSource> source, const ModelRegistryOptions& options,
+       Log log)
+      : source_(std::move(source)), options_(options), log_(std::move(log)), entries_(names.size()) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      entries_[i].name = std::move(names[i]);
+    }
+  }
+
+  Status start() {
+    ASSIGN_OR_RETURN(thread_, start_thread("models", [this] { run(); }));
+    return {};
+  }
+  void stop();
+  void clear();
+
+  [[nodiscard]] size_t size() const { return entries_.size(); }
+  [[nodiscard]] std::vector<ModelView> list() const;
+  [[nodiscard]] Result<size_t> find(std::string_view name) const;
+  bool acquire(size_t model, std::function<bool()> gone, Answer answer);
+  void wake();
+  Lease peek(size_t model);
+  Status load(size_t model);
+  Status unload(size_t model, std::function<void(Status)> done);
+
+ private:
+  struct Waiter {
+    std::function<bool()> gone;
+    Answer answer;
+  };
+
+  struct Entry {
+    std::string name;
+    std::shared_ptr<ServedModel> model;  // null: not loaded
+    std::vector<DeviceClaim> claims;     // of the model, or of the load in the queue once it is counted
+    int64_t n_leases = 0;
+    uint64_t last_use = 0;
+    bool leaving = false;  // nobody gets it any more; it goes when its leases have ended
+    std::vector<std::function<void(Status)>> farewells;
+    Status failure;  // of the last load
+
+    // A load that waits for its turn, or runs.
+    bool queued = false;
+    bool explicit_load = false;  // goes on when no request waits for it
+    bool counted = false;
+    uint64_t turn = 0;
+    std::optional<Clock::time_point> deadline;  // from when on it waits for room
+    std::vector<Waiter> waiters;
+
+    [[nodiscard]] uint64_t bytes_on(std::string_view device) const {
+      const auto claim = std::ranges::find(claims, device, &DeviceClaim::device);
+      return claim == claims.end() ? 0 : claim->bytes;
+    }
+  };
+
+  /// Who has to go before an entry can be loaded, and what is lacking then.
+  struct Room {
+    std::vector<const Entry*> leavers;
+    std::string lack;  // for people; empty: nothing
+    bool lacks_count = false;
+    std::vector<std::string_view> lacking_devices;
+  };
+
+  using Calls = std::vector<std::function<void()>>;
+  using Lock = std::unique_lock<std::mutex>;
+
+  void run();
+  bool drop_gone(Lock& lock);
+  bool let_leavers_go(Lock& lock);
+  bool serve_queue(Lock& lock, Clock::time_point& wake_at);
+  void count(Entry& entry, Lock& lock);
+  void load_now(Entry& entry, const std::vector<const Entry*>& leavers, Lock& lock);
+  [[nodiscard]] Room make_room(const Entry& entry) const;
+  void find_lack(const Entry& entry, Room& room) const;
+
+  void enqueue(Entry& entry);
+  // Ends the load of an entry; the calls are to be made without the lock.
+  void finish_load(Entry& entry, const Status& status, Calls& calls);
+  Lease lease(Entry& entry, bool is_use);
+  void release(Entry& entry, std::shared_ptr<ServedModel> owner, bool is_use);
+  static void make(Calls calls, Lock& lock);
+
+  const std::unique_ptr<ModelSource> source_;
+  const ModelRegistryOptions options_;
+  const Log log_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool dirty_ = false;  // something may be to do
+  bool stopping_ = false;
+  std::vector<Entry> entries_;  // never grows
+  Entry* loading_ = nullptr;
+  std::atomic<bool> cancelled_ = false;  // the load that runs
+  uint64_t tick_ = 0;                    // of uses and turns
+  std::thread thread_;
+};
+
+// ---- what callers ask
+
+std::vector<ModelView> ModelRegistry::Impl::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ModelView> views;
+  for (const Entry& entry : entries_) {
+    const ModelPhase phase = entry.model != nullptr ? ModelPhase::kLoaded
+                             : entry.queued         ? ModelPhase::kLoading
+                             : entry.failure.ok()   ? ModelPhase::kUnloaded
+                                                    : ModelPhase::kFailed;
+    views.push_back({entry.name, phase, phase == ModelPhase::kFailed ? entry.failure : Status()});
+  }
+  return views;
+}
+
+Result<size_t> ModelRegistry::Impl::find(std::string_view name) const {
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  if (found != entries_.end()) {
+    return static_cast<size_t>(found - entries_.begin());
+  }
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries_) {
+    names.push_back(entry.name);
+  }
+  return Status(ErrorCode::kNotFound, fmt::format("there is no model \"{}\"; this server has {}", name.substr(0, 200),
+                                                  fmt::join(names, ", ")));
+}
+
+bool ModelRegistry::Impl::acquire(size_t model, std::function<bool()> gone, Answer answer) {
+  Lease ready;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_.at(model);
+    if (entry.model != nullptr && !entry.leaving) {
+      ready = lease(entry, true);
+    } else if (!stopping_) {
+      entry.waiters.push_back({std::move(gone), std::move(answer)});
+      enqueue(entry);
+      return true;
+    }
+  }
+  if (ready != nullptr) {
+    answer(std::move(ready));
+  } else {
+    answer(closing());
+  }
+  return false;
+}
+
+void ModelRegistry::Impl::wake() {
+  const std::lock_guard lock(mutex_);
+  dirty_ = true;
+  changed_.notify_all();
+}
+
+ModelRegistry::Lease ModelRegistry::Impl::peek(size_t model) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_.at(model);
+  return entry.model == nullptr ? nullptr : lease(entry, false);
+}
+
+Status ModelRegistry::Impl::load(size_t model) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_.at(model);
+  if (entry.queued || (entry.model != nullptr && !entry.leaving)) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("model {} is {} already", entry.name, entry.queued ? "being loaded" : "loaded")};
+  }
+  if (stopping_) {
+    return closing();
+  }
+  entry.explicit_load = true;
+  enqueue(entry);
+  return {};
+}
+
+Status ModelRegistry::Impl::unload(size_t model, std::function<void(Status)> done) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_.at(model);
+  if (entry.model == nullptr && !entry.queued) {
+    return {ErrorCode::kInvalidArgument, fmt::format("model {} is not loaded", entry.name)};
+  }
+  if (stopping_) {
+    return closing();
+  }
+  entry.leaving = true;
+  cancelled_ = cancelled_ || loading_ == &entry;
+  entry.farewells.push_back(std::move(done));
+  dirty_ = true;
+  changed_.notify_all();
+  return {};
+}
+
+// REQUIRES: the lock is held.
+void ModelRegistry::Impl::enqueue(Entry& entry) {
+  if (!entry.queued) {
+    entry.queued = true;
+    entry.counted = false;
+    entry.deadline.reset();
+    entry.turn = ++tick_;
+  }
+  dirty_ = true;
+  changed_.notify_all();
+}
+
+// REQUIRES: the lock is held, and the entry has a model.
+ModelRegistry::Lease ModelRegistry::Impl::lease(Entry& entry, bool is_use) {
+  ++entry.n_leases;
+  entry.last_use = is_use ? ++tick_ : entry.last_use;
+  return {entry.model.get(), [self = shared_from_this(), &entry, owner = entry.model, is_use](ServedModel*) mutable {
+            self->release(entry, std::move(owner), is_use);
+          }};
+}
+
+void ModelRegistry::Impl::release(Entry& entry, std::shared_ptr<ServedModel> owner, bool is_use) {
+  const std::lock_guard lock(mutex_);
+  --entry.n_leases;
+  entry.last_use = is_use ? ++tick_ : entry.last_use;
+  // A lease may end on a thread of the model itself, which cannot take the model down: while the registry has it, this
+  // is not the last reference, and it must not become the last one when the lock is free.
+  if (entry.model == owner) {
+    owner.reset();
+  }
+  dirty_ = true;
+  changed_.notify_all();
+}
+
+// ---- the registry's thread
+
+void ModelRegistry::Impl::make(Calls calls, Lock& lock) {
+  lock.unlock();
+  for (auto& call : calls) {
+    call();
+  }
+  calls.clear();
+  lock.lock();
+}
+
+void ModelRegistry::Impl::run() {
+  Lock lock(mutex_);
+  while (!stopping_) {
+    dirty_ = false;
+    Clock::time_point wake_at = Clock::time_point::max();
+    if (drop_gone(lock) || let_leavers_go(lock) || serve_queue(lock, wake_at)) {
+      continue;
+    }
+    const auto is_due = [this] { return dirty_ || stopping_; };
+    if (wake_at == Clock::time_point::max()) {
+      changed_.wait(lock, is_due);
+    } else {
+      changed_.wait_until(lock, wake_at, is_due);
+    }
+  }
+  Calls calls;
+  for (Entry& entry : entries_) {
+    finish_load(entry, closing(), calls);
+    for (auto& farewell : std::exchange(entry.farewells, {})) {
+      calls.push_back([farewell = std::move(farewell)] { farewell(closing()); });
+    }
+  }
+  make(std::move(calls), lock);
+}
+
+// Answers those whose clients have left; a load that nobody waits for any more leaves the queue.
+bool ModelRegistry::Impl::drop_gone(Lock& lock) {
+  Calls calls;
+  for (Entry& entry : entries_) {
+    const auto rest = std::ranges::stable_partition(
+        entry.waiters, [](const Waiter& waiter) { return waiter.gone == nullptr || !waiter.gone(); });
+    for (Waiter& waiter : rest) {
+      calls.push_back(
+          [answer = std::move(waiter.answer)] { answer(Status(ErrorCode::kCancelled, "the client has left")); });
+    }
+    entry.waiters.erase(rest.begin(), rest.end());
+    entry.queued = entry.queued && (entry.explicit_load || !entry.waiters.empty());
+  }
+  const bool found = !calls.empty();
+  make(std::move(calls), lock);
+  return found;
+}
+
+bool ModelRegistry::Impl::let_leavers_go(Lock& lock) {
+  Calls calls;
+  std::vector<std::shared_ptr<ServedModel>> models;
+  for (Entry& entry : entries_) {
+    if (!entry.leaving || entry.n_leases > 0) {
+      continue;
+    }
+    if (entry.model == nullptr) {
+      finish_load(entry, {ErrorCode::kCancelled, fmt::format("model {} was unloaded meanwhile", entry.name)}, calls);
+    }
+    models.push_back(std::exchange(entry.model, nullptr));
+    entry.leaving = false;
+    log_.info(fmt::format("unloaded {}", entry.name));
+    for (auto& farewell : std::exchange(entry.farewells, {})) {
+      calls.push_back([farewell = std::move(farewell)] { farewell({}); });
+    }
+  }
+  const bool found = !models.empty();
+  if (found) {
+    lock.unlock();
+    models.clear();
+    lock.lock();
+  }
+  make(std::move(calls), lock);
+  return found;
+}
+
+// Begins the first load of the queue for which there is room, or fails one that has waited too long for it. wake_at:
+// when the next one will have.
+bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
+  std::vector<Entry*> queue;
+  for (Entry& entry : entries_) {
+    if (entry.queued && !entry.leaving) {
+      queue.push_back(&entry);
+    }
+  }
+  std::ranges::sort(queue, {}, &Entry::turn);
+  const Clock::time_point now = Clock::now();
+  for (Entry* entry : queue) {
+    if (!entry->counted) {
+      count(*entry, lock);
+      return true;
+    }
+    const Room room = make_room(*entry);
+    if (room.lack.empty()) {
+      load_now(*entry, room.leavers, lock);
+      return true;
+    }
+    entry->deadline = entry->deadline.value_or(now + options_.wait);
+    if (now >= *entry->deadline) {
+      Calls calls;
+      finish_load(*entry, {ErrorCode::kCancelled, room.lack}, calls);
+      make(std::move(calls), lock);
+      return true;
+    }
+    wake_at = std::min(wake_at, *entry->deadline);
+  }
+  return false;
+}
+
+void ModelRegistry::Impl::count(Entry& entry, Lock& lock) {
+  const auto model = static_cast<size_t>(&entry - entries_.data());
+  lock.unlock();
+  Result<std::vector<DeviceClaim>> claims = source_->count(model);
+  lock.lock();
+  if (claims.ok()) {
+    entry.claims = std::move(*claims);
+    entry.counted = true;
+    return;
+  }
+  Calls calls;
+  finish_load(entry, claims.status(), calls);
+  make(std::move(calls), lock);
+}
+
+void ModelRegistry::Impl::find_lack(const Entry& entry, Room& room) const {
+  const auto stays = [&](const Entry& other) {
+    return other.model != nullptr && std::ranges::find(room.leavers, &other) == room.leavers.end();
+  };
+  const auto n_staying = std::ranges::count_if(entries_, stays);
+  room.lack.clear();
+  room.lacking_devices.clear();
+  room.lacks_count = options_.models_max > 0 && n_staying >= options_.models_max;
+  if (room.lacks_count) {
+    room.lack = fmt::format("--models-max allows {} at once", options_.models_max);
+  }
+  for (const DeviceClaim& claim : entry.claims) {
+    uint64_t used = 0;
+    std::string users;
+    for (const Entry& other : entries_) {
+      const uint64_t bytes = stays(other) ? other.bytes_on(claim.device) : 0;
+      used += bytes;
+      users += bytes > 0 ? fmt::format("{}{} {:.1f}", users.empty() ? "" : ", ", other.name, mib(bytes)) : "";
+    }
+    if (used > 0 && used + claim.bytes > claim.budget_bytes) {
+      room.lacking_devices.push_back(claim.device);
+      room.lack +=
+          fmt::format("{}it needs {:.1f} MiB of {}, which has {:.1f} and of these in use: {}",
+                      room.lack.empty() ? "" : "; ", mib(claim.bytes), claim.device, mib(claim.budget_bytes), users);
+    }
+  }
+}
+
+ModelRegistry::Impl::Room ModelRegistry::Impl::make_room(const Entry& entry) const {
+  std::vector<const Entry*> idle;
+  for (const Entry& other : entries_) {
+    if (other.model != nullptr && other.n_leases == 0) {
+      idle.push_back(&other);
+    }
+  }
+  std::ranges::sort(idle, {}, &Entry::last_use);
+  Room room;
+  find_lack(entry, room);
+  for (auto next = idle.begin(); !room.lack.empty() && next != idle.end(); ++next) {
+    const auto lies_on = [&](std::string_view device) { return (*next)->bytes_on(device) > 0; };
+    if (room.lacks_count || std::ranges::any_of(room.lacking_devices, lies_on)) {
+      room.leavers.push_back(*next);
+      find_lack(entry, room);
+    }
+  }
+  if (room.lack.empty()) {  // who need not go stays, the last used first
+    for (size_t i = room.leavers.size(); i-- > 0;) {
+      const auto at = room.leavers.begin() + static_cast<std::ptrdiff_t>(i);
+      const Entry* spared = *at;
+      room.leavers.erase(at);
+      find_lack(entry, room);
+      if (!room.lack.empty()) {
+        room.leavers.insert(room.leavers.begin() + static_cast<std::ptrdiff_t>(i), spared);
+      }
+    }
+    find_lack(entry, room);
+  } else {
+    room.lack = fmt::format(
+        "there is no room for model {} beside models that answer requests: {}. Try again later, or raise "
+        "--device-memory",
+        entry.name, room.lack);
+  }
+  return room;
+}
+
+void ModelRegistry::Impl::load_now(Entry& entry, const std::vector<const Entry*>& leavers, Lock& lock) {
+  std::vector<std::shared_ptr<ServedModel>> models;
+  for (Entry& leaver : entries_) {
+    if (std::ranges::find(leavers, &leaver) != leavers.end()) {
+      models.push_back(std::exchange(leaver.model, nullptr));
+      log_.info(fmt::format("unloaded {} to make room for {}", leaver.name, entry.name));
+    }
+  }
+  loading_ = &entry;
+  cancelled_ = false;
+  lock.unlock();
+  models.clear();
+  Result<std::shared_ptr<ServedModel>> loaded =
+      source_->load(static_cast<size_t>(&entry - entries_.data()), cancelled_);
+  lock.lock();
+  loading_ = nullptr;
+  Status status = loaded.status();
+  if (status.ok() && stopping_) {
+    status = closing();
+  }
+  if (loaded.ok() && (entry.leaving || stopping_)) {
+    models.push_back(std::move(*loaded));
+  } else if (status.ok()) {
+    entry.model = std::move(*loaded);
+    entry.last_use = ++tick_;
+  }
+  Calls calls;
+  if (!entry.leaving) {  // those who wait for one that leaves hear of it when it is gone
+    finish_load(entry, status, calls);
+  }
+  lock.unlock();
+  models.clear();
+  lock.lock();
+  make(std::move(calls), lock);
+}
+
+// REQUIRES: the lock is held.
+void ModelRegistry::Impl::finish_load(Entry& entry, const Status& status, Calls& calls) {
+  if (!status.ok() && status.code() != ErrorCode::kCancelled) {
+    log_.warning(fmt::format("cannot load {}: {}", entry.name, status.message()));
+  }
+  entry.failure = status.code() == ErrorCode::kCancelled ? Status() : status;
+  entry.queued = false;
+  entry.explicit_load = false;
+  for (Waiter& waiter : std::exchange(entry.waiters, {})) {
+    const bool gone = waiter.gone != nullptr && waiter.gone();
+    Result<Lease> result = gone          ? Status(ErrorCode::kCancelled, "the client has left")
+                           : status.ok() ? Result<Lease>(lease(entry, true))
+                                         : status;
+    calls.push_back(
+        [answer = std::move(waiter.answer), result = std::move(result)]() mutable { answer(std::move(result)); });
+  }
+}
+
+void ModelRegistry::Impl::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    cancelled_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void ModelRegistry::Impl::clear() {
+  std::vector<std::shared_ptr<ServedModel>> models;
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    models.push_back(std::exchange(entry.model, nullptr));
+  }
+}
+
+// ---- ModelRegistry
+
+ModelRegistry::ModelRegistry(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::shared_ptr<ModelRegistry>> ModelRegistry::start(std::vector<std::string> names,
+                                                            std::unique_ptr<ModelSource> source,
+                                                            const ModelRegistryOptions& options, Log log) {
+  CHECK(!names.empty());
+  auto impl = std::make_shared<Impl>(std::move(names), std::move(source), options, std::move(log));
+  TRY(impl->start());
+  return std::shared_ptr<ModelRegistry>(new ModelRegistry(std::move(impl)));
+}
+
+ModelRegistry::~ModelRegistry() {
+  impl_->stop();
+  impl_->clear();
+}
+
+size_t ModelRegistry::size() const {
+  return impl_->size();
+}
+std::vector<ModelView> ModelRegistry::list() const {
+  return impl_->list();
+}
+Result<size_t> ModelRegistry::find(std::string_view name) const {
+  return impl_->find(name);
+}
+bool ModelRegistry::acquire(size_t model, std::function<bool()> gone, Answer answer) {
+  return impl_->acquire(model, std::move(gone), std::move(answer));
+}
+void ModelRegistry::wake() {
+  impl_->wake();
+}
+ModelRegistry::Lease ModelRegistry::peek(size_t model) const {
+  return impl_->peek(model);
+}
+Status ModelRegistry::load(size_t model) {
+  return impl_->load(model);
+}
+Status ModelRegistry::unload(size_t model, std::function<void(Status)> done) {
+  return impl_->unload(model, std::move(done));
+}
+void ModelRegistry::stop() {
+  impl_->stop();
+}
+
+std::string_view model_phase_name(ModelPhase phase) {
+  switch (phase) {
+    case ModelPhase::kUnloaded: return "unloaded";
+    case ModelPhase::kLoading: return "loading";
+    case ModelPhase::kLoaded: return "loaded";
+    case ModelPhase::kFailed: return "failed";
+  }
+  return "";
+}
+
+}  // namespace tessera
