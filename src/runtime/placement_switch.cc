@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 // Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
 // has one to run; what is opened through staging, and the new pages that this costs, stay few.
 constexpr uint64_t kPieceBytes = 1 << 20;
-// Pieces in staging at once, at most. Either of two queues may run a copy, so a few chains keep both busy; staging is new
-// memory, and each of its pages costs a fault.
+// Pieces in staging at once, at most. Either of two queues may run a copy, so a few chains keep both busy; staging is
+// new memory, and each of its pages costs a fault.
 constexpr uint64_t kStagedPieces = 8;
 constexpr const char* kCustom = "custom";  // the split mode of a placement that no generator made
 
