@@ -51,6 +51,7 @@ struct Shared {
   asio::io_context io{1};
   asio::thread_pool handlers;
   std::set<std::shared_ptr<Connection>> connections;  // the io thread's
+  int64_t n_refused = 0;                              // of these: are told that they are too many. The io thread's
   bool stopping = false;                              // the io thread's
   std::function<void()> on_empty;                     // the io thread's: connections became empty
 
@@ -206,7 +207,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin() { read_header(); }
 
   // More connections than there may be: says so and closes.
-  void refuse() { respond_error(503, "too many connections; try again later"); }
+  void refuse() {
+    refused_ = true;
+    ++shared_->n_refused;
+    respond_error(503, "too many connections; try again later");
+  }
 
   void close() {
     ping_timer_.cancel();
@@ -216,7 +221,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     error_code ignored;
     stream_.socket().shutdown(Socket::shutdown_both, ignored);
     stream_.socket().close(ignored);
-    shared_->connections.erase(shared_from_this());
+    if (shared_->connections.erase(shared_from_this()) > 0 && refused_) {
+      --shared_->n_refused;
+    }
     if (shared_->connections.empty() && shared_->on_empty) {
       shared_->on_empty();
     }
@@ -458,6 +465,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::weak_ptr<Exchange> watched_;
   std::deque<std::string> out_;
   uint64_t unread_bytes_ = 0;  // of out_
+  bool refused_ = false;
   uint64_t n_discarded_ = 0;
   asio::steady_timer ping_timer_;
   std::chrono::seconds ping_{};
@@ -644,9 +652,16 @@ class HttpServer::Impl {
         socket.set_option(asio::ip::tcp::no_delay(true), no_peer);
       }
       const auto connection = std::make_shared<Connection>(shared_, Socket(std::move(socket)), std::move(peer));
-      const bool full = std::cmp_greater_equal(shared_->connections.size(), shared_->limits.n_connections);
+      // Those that are refused take nobody's place, or clients that try again would keep each other out.
+      const int64_t n_served = static_cast<int64_t>(shared_->connections.size()) - shared_->n_refused;
       shared_->connections.insert(connection);
-      full ? connection->refuse() : connection->begin();
+      if (n_served < shared_->limits.n_connections) {
+        connection->begin();
+      } else if (shared_->n_refused < shared_->limits.n_connections) {
+        connection->refuse();
+      } else {
+        connection->close();
+      }
       accept(acceptor);
     });
   }

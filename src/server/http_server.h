@@ -25,7 +25,7 @@ namespace tessera {
 struct HttpLimits {
   uint64_t body_bytes = 32U << 20;
   uint32_t header_bytes = 32U << 10;
-  int64_t n_connections = 1024;     // further ones are answered 503 and closed
+  int64_t n_connections = 1024;     // as many further ones are answered 503 and closed, others closed at once
   std::chrono::seconds idle{60};    // for the next request on a kept connection, and for headers to be whole
   std::chrono::seconds read{600};   // for a body to be whole
   std::chrono::seconds write{600};  // for a client to read something of what was sent
