@@ -16,6 +16,10 @@ import sys
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "goldens" / "sampling"
 CHAIN = "penalties dry top_k typ_p top_p min_p xtc temperature".split()
 BREAKERS = [["\n", ":", "\"", "*"], ["end"], ["the quick"], ["</think>", "fox said"], [" "], []]
+# Name, size of the vocabulary, token of byte 0, first word, ends of generation: those with no, another and the same
+# token for the end of a turn and of a text.
+INFILL_MODELS = [("tiny-llama-moe", 362, 3, 259, [2]), ("tiny-gemma3", 365, 4, 262, [1, 261]),
+                 ("tiny-deepseek2", 279, 0, 256, [277])]
 WORDS = ["The", "the quick", "brown fox", "said: ", "\n", "\"hello\"", "* item", "end of", "weekend", "bend", "a b c",
          "List:\n* one\n* two", "12:30", "x::y", "//", "</think>", "think"]
 
@@ -136,17 +140,26 @@ def adaptives():
 
 
 def infills(models):
-    """Mostly tokens that begin alike: words, and the bytes that they are made of; now and then an end."""
-    letters = [3 + ord(c) for c in "Tthaeo wfs"]
-    for i in range(36):
-        values = logits(288, 2)
-        likely = rng.sample(range(259, 288), rng.randrange(0, 5)) + rng.sample(letters, rng.randrange(0, 4))
-        for token in likely if i % 4 else []:
-            values[token] += uniform(4, 12)
-        if i % 3 == 0:
-            values[2] += uniform(4, 12)
-        add(["top_k", "infill"], {"top_k": rng.choice([4, 10, 40, 288])}, [round(v, 3) for v in values],
-            model=models / "tiny-llama.gguf")
+    """Mostly tokens that begin alike: words, and the bytes that they are made of; now and then an end.
+
+    Models where the token to end with is beyond doubt: of several that end a turn by their text, the reference takes
+    the one that its hash table has first.
+    """
+    for name, n_vocab, first_byte, first_word, ends in INFILL_MODELS:
+        letters = [first_byte + ord(c) for c in "Tthaeowfs"]
+        for i in range(16):
+            is_flat = i % 4 == 1  # nothing is likely: the end that the vocabulary names
+            values = logits(n_vocab, 1 if is_flat else 2)
+            words = range(first_word, first_word + 20)
+            likely = rng.sample(words, rng.randrange(0, 8)) + rng.sample(letters, rng.randrange(0, 4))
+            boost = (8, 9) if i % 4 > 1 else (4, 12)  # alike: only those that are merged are likely enough
+            for token in [] if is_flat else likely:
+                values[token] = uniform(*boost)
+            if i % 3 == 0 and not is_flat:
+                values[rng.choice(ends)] += uniform(0, 12)
+            options = {"top_k": rng.choice([4, 10, 40])} if i % 2 else {}
+            add(["top_k", "infill"] if options else ["infill"], options, [round(v, 3) for v in values],
+                model=models / f"{name}.gguf")
 
 
 def texts(models):

@@ -1,7 +1,8 @@
 #pragma once
-// Adaptive-p: favours tokens whose probability is near a target, and moves the target so that the probabilities of what
-// was drawn, forgotten at a rate, come to it in the mean (llama.cpp, pull request 17927). It draws last, from what the
-// other steps leave: some truncation before it, by min-p for one, keeps away the thousands of tokens near 0.
+// Adaptive-p: favours tokens whose probability is near an aim, which lies as far beyond the target as the mean of what
+// was drawn, forgotten at a rate, is short of it (llama.cpp, pull request 17927). So the mean comes near the target, as
+// far as there are tokens on both sides of it. It draws last, from what the other steps leave: some truncation before
+// it, by min-p for one, keeps away the thousands of tokens near 0.
 
 #include <cstddef>
 #include <vector>

@@ -154,7 +154,7 @@ void Candidates::weigh() {
 }
 
 void Candidates::sort_first(size_t n) {
-  n_sorted_ = sort_further(list_, n_sorted_, n, better);
+  n_sorted_ = sort_further(list(), n_sorted_, n, better);
 }
 
 void Candidates::keep_first(size_t n) {

@@ -93,6 +93,29 @@ TEST_F(SamplerInfill, EndsWhereNothingIsLikelyAndThatIsNotBanned) {
   EXPECT_EQ(Sampler(options_, {}, std::nullopt, made->get()).sample(std::vector<float>(11, -INFINITY)), kNoToken);
 }
 
+TEST_F(SamplerInfill, MergesTheBestWhereverTheyStand) {
+  Vocab vocab;
+  vocab.model = "llama";
+  for (size_t i = 0; i < 2 * kInfillMerged; ++i) {
+    vocab.tokens.push_back("<" + std::to_string(i) + ">");
+  }
+  vocab.tokens.back() = "ab";
+  vocab.tokens.emplace_back("a");
+  vocab.eos_id = 0;
+  vocab.scores.assign(vocab.tokens.size(), 0);
+  vocab.token_types.assign(vocab.tokens.size(), TokenType::kNormal);
+  const auto made = Tokenizer::create(std::move(vocab));
+  ASSERT_TRUE(made.ok());
+  std::vector<float> logits(2 * kInfillMerged + 1, 0);
+  logits[0] = -INFINITY;
+  logits[2 * kInfillMerged - 1] = 5.2F;  // 0.124, and the next 0.152: together enough
+  logits[2 * kInfillMerged] = 5.4F;
+  Sampler sampler(options_, {}, std::nullopt, made->get());
+  const auto left = sampler.distribution(logits);
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left[0].id, 2 * kInfillMerged);
+}
+
 TEST_F(SamplerInfill, DoesNothingWithoutAVocabulary) {
   Sampler sampler(options_);
   EXPECT_EQ(sampler.distribution(logits_of({{0, 0.9}, {4, 0.1}})).size(), 2U);

@@ -46,7 +46,7 @@ TEST(SamplerOptions, EverySettingReachesAMemberOfItsOwn) {
   std::set<std::string_view> meta_keys;
   for (const SamplerSetting& s : sampler_settings()) {
     SamplerOptions o;
-    const double value = s.max > 2 ? 3 : s.max;
+    const double value = s.max > 2 ? 3 : static_cast<double>(static_cast<float>(s.max));  // also of 0.99
     ASSERT_TRUE(set_sampler_option(o, s, value).ok()) << s.name;
     for (const SamplerSetting& other : sampler_settings()) {
       const double expected = other.name == s.name ? value : get_sampler_option(SamplerOptions(), other);
