@@ -17,6 +17,8 @@ import urllib.request
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/data/goldens/embeddings.jsonl"
 MODELS = ["tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen35"]
 TEXT = "The quick brown fox"
+# As for the logits. Flash attention, on by default, rounds to half precision.
+EXACT = ["-ctk", "f32", "-ctv", "f32", "-fa", "off", "--no-repack", "-t", "1"]
 PORT = 18779
 
 
@@ -38,8 +40,8 @@ def wait_until_ready(process):
 
 
 def embed(command, model, pooling):
-    process = subprocess.Popen([*shlex.split(command), "-m", model, "--embeddings", "--pooling", pooling, "-ctk", "f32",
-                                "-ctv", "f32", "-t", "2", "-c", "256", "-np", "1", "--port", str(PORT)],
+    process = subprocess.Popen([*shlex.split(command), *EXACT, "-m", model, "--embeddings", "--pooling", pooling, "-c", "256",
+                                "-np", "1", "--port", str(PORT)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until_ready(process)
