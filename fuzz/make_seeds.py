@@ -133,7 +133,94 @@ def grammars():
         save("schema", name, json.dumps(schema).encode())
 
 
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {
+    "a": {"type": "integer"}}}}}
+TURNS = [*CHAT, {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "hm"},
+         {"role": "tool", "tool_call_id": "c", "content": "2"}]
+SAMPLING = {"temperature": 0.5, "top_k": 4, "top_p": 0.9, "min_p": 0.1, "typical_p": 1, "repeat_penalty": 1.1, "mirostat": 2,
+            "repeat_last_n": 8, "presence_penalty": 0.1, "frequency_penalty": 0.1, "dry_multiplier": 0.5, "xtc_probability": 0.1,
+            "samplers": ["top_k", "temperature"], "dry_sequence_breakers": ["\n"], "seed": 7}
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, "x"]}}, "required": ["a"]}
+REQUESTS = {
+    "completion": ("POST /completion", {"prompt": "a the", "n_predict": 4, "n_probs": 2, "stop": ["x", "y"], "stream": True,
+                                        "logit_bias": [[5, -1], ["a", False]], "id_slot": 0, "cache_prompt": True, **SAMPLING}),
+    "mixed": ("POST /completions", {"prompt": [[1, 2], "a", ["b", 3]], "n_predict": 2, "return_tokens": True, "n_keep": 1,
+                                    "n_discard": 1, "t_max_predict_ms": 5, "timings_per_token": True, "return_progress": True,
+                                    "response_fields": ["content"], "post_sampling_probs": True, "ignore_eos": True,
+                                    "sse_ping_interval": 3, "priority": 1, "grammar": "root ::= \"a\""}),
+    "openai": ("POST /v1/completions", {"model": "m", "prompt": ["a", "b"], "max_tokens": 3, "n": 2, "echo": True, "logprobs": 2,
+                                        "suffix": "z", "best_of": 2, "user": "u", "logit_bias": {"5": 3}, "json_schema": SCHEMA}),
+    "chat": ("POST /v1/chat/completions", {"messages": TURNS, "max_completion_tokens": 5, "tools": [TOOL], "tool_choice": "auto",
+                                           "parallel_tool_calls": True, "logprobs": True, "top_logprobs": 2, "stream": True,
+                                           "stream_options": {"include_usage": True}, "reasoning_format": "none"}),
+    "format": ("POST /chat/completions", {"messages": CHAT, "max_tokens": 5, "response_format": {"type": "json_schema",
+               "json_schema": {"name": "n", "strict": True, "schema": SCHEMA}}, "chat_template_kwargs": {"enable_thinking": False},
+               "reasoning_effort": "low", "add_generation_prompt": True}),
+    "messages": ("POST /v1/messages", {"model": "m", "max_tokens": 4, "system": [{"type": "text", "text": "s"}], "messages": [
+        {"role": "user", "content": "x"}, {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "t", "signature": ""}, {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "2"}]}]}],
+        "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "any"}, "stop_sequences": ["q"], "stream": True,
+        "thinking": {"type": "enabled", "budget_tokens": 3}, "metadata": {"user_id": "u"}}),
+    "count": ("POST /v1/messages/count_tokens", {"messages": CHAT[1:], "system": "s"}),
+    "responses": ("POST /v1/responses", {"model": "m", "instructions": "i", "max_output_tokens": 4, "stream": True, "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "x"}]}, {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "2"}], "tools": [{"type": "function", "name": "f", "parameters":
+        SCHEMA}], "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}, "reasoning": {"effort": "low"}}),
+    "tokenize": ("POST /tokenize", {"content": ["a", 5, "the"], "add_special": True, "parse_special": False, "with_pieces": True}),
+    "detokenize": ("POST /detokenize", {"tokens": [97, 256, 200]}),
+    "template": ("POST /apply-template", {"messages": TURNS, "tools": [TOOL], "continue_final_message": True}),
+    "save": ("POST /slots/1?action=save", {"filename": "s.bin"}),
+    "erase": ("POST /slots/0?action=erase", {}),
+}
+# Of routes that the model of api_fuzz does not know; their names are worth trying anyway.
+OTHER_NAMES = ["input", "encoding_format", "dimensions", "input_prefix", "input_suffix", "input_extra", "split_mode", "layer", "tensor",
+               "tensor_split", "documents", "query", "image_url", "data:image/png;base64,", "input_audio", "none", "required"]
+
+
+def apis():
+    """A request's first line and its body; and a dictionary of names."""
+    names = set(OTHER_NAMES)
+
+    def collect(value):
+        if isinstance(value, dict):
+            names.update(value)
+        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+            collect(inner)
+        if isinstance(value, str):
+            names.add(value)
+    for name, (line, body) in REQUESTS.items():
+        save("api", name, f"{line}\n{json.dumps(body)}".encode())
+        collect(body)
+    for path in ("/health", "/props", "/slots?fail_on_no_slot=1", "/metrics", "/v1/models", "/nowhere"):
+        save("api", path.split("?")[0].strip("/").replace("/", "_"), f"GET {path}\n".encode())
+    words = [json.dumps(name) for name in sorted(names)] + [line.split("?")[0] for line, _ in REQUESTS.values()] + [
+        "null", "true", "-1", "1e308", "18446744073709551616", "[]", "{}", '":', "\\ud83d\\ude00"]
+    quoted = ['"%s"' % word.replace("\\", "\\\\").replace('"', '\\"') for word in words if word.isascii()]
+    pathlib.Path("fuzz/api.dict").write_text("\n".join(quoted) + "\n", encoding="utf-8")
+
+
+def https():
+    """As http_fuzz.cc takes them: after how many bytes the client pauses, and what it sends."""
+    for name, pause, data in (
+            ("get", 255, "GET /a?x=%41+b HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"),
+            ("post", 7, "POST /e HTTP/1.1\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhelloGET /b HTTP/1.1\r\n\r\n"),
+            ("chunks", 3, "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n"),
+            ("old", 255, "HEAD /d HTTP/1.0\r\n\r\n"),
+            ("expect", 40, "PUT /f HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"),
+            ("pipelined", 255, "GET /1 HTTP/1.1\r\n\r\n" * 5 + "GET /2 HTTP/1.1\r\nConnection: close\r\n\r\n")):
+        save("http", name, bytes([pause]) + data.encode())
+    words = ["GET ", "POST ", " HTTP/1.1", " HTTP/1.0", "\\x0d\\x0a", "\\x0d\\x0a\\x0d\\x0a", "Content-Length: ", "Transfer-Encoding: ",
+             "chunked", "Connection: ", "close", "keep-alive", "Upgrade: ", "Expect: 100-continue", "Host: ", "0\\x0d\\x0a", "%2e", "?x="]
+    pathlib.Path("fuzz/http.dict").write_text("".join(f'"{word}"\n' for word in words), encoding="utf-8")
+
+
 if __name__ == "__main__":
+    apis()
+    https()
     grammars()
     states()
     templates()
