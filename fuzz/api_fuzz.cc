@@ -1,6 +1,6 @@
-// libFuzzer target: a request to every API, from its route to the last byte of its answer, with a model that is not there.
-// The first line is "METHOD PATH?QUERY", the rest the body. Aborts when an answer has a status that means a fault of ours,
-// when it is no JSON (or no events of JSON), when an error says nothing, or when there is no answer.
+// libFuzzer target: a request to every API, from its route to the last byte of its answer, with a model that is not
+// there. The first line is "METHOD PATH?QUERY", the rest the body. Aborts when an answer has a status that means a
+// fault of ours, when it is no JSON (or no events of JSON), when an error says nothing, or when there is no answer.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -78,7 +78,14 @@ class KeptExchange final : public HttpExchange {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static tessera::Server server({.slot_save_path = "/nowhere", .metrics_route = true}, {});
+  static tessera::Server server(
+      [] {
+        tessera::ServerSettings settings;
+        settings.slot_save_path = "/nowhere";
+        settings.metrics_route = true;
+        return settings;
+      }(),
+      {});
   static const bool kReady = (server.set_model(tessera::fake_model()), true);
   CHECK(kReady);
   const std::string_view input(reinterpret_cast<const char*>(data), size);

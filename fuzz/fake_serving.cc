@@ -54,7 +54,8 @@ Vocab byte_vocab() {
   return vocab;
 }
 
-// A few tokens of the prompt, one by one, as a real one would send them: whole characters of text, and the rest at the end.
+// A few tokens of the prompt, one by one, as a real one would send them: whole characters of text, and the rest at the
+// end.
 void answer(const Job& job) {
   const ServingRequest& request = job.request;
   const auto n_prompt = static_cast<int64_t>(request.prompt.size());
@@ -63,10 +64,15 @@ void answer(const Job& job) {
   if (request.wants_progress) {
     job.sink->on_progress(0, n_prompt, n_prompt, 1);
   }
-  ServingEnd end{.stop = StopReason::kLimit, .slot = 0, .seed = 1, .n_prompt = n_prompt};
+  ServingEnd end;
+  end.stop = StopReason::kLimit;
+  end.slot = 0;
+  end.n_prompt = n_prompt;
   const int64_t n = request.max_tokens < 0 ? 6 : std::min<int64_t>(request.max_tokens, 6);
   for (int64_t i = 0; i < n; ++i) {
-    ServingToken token{.id = request.prompt[static_cast<size_t>(i) % request.prompt.size()], .bytes = "x", .logprob = -1};
+    ServingToken token;
+    token.id = request.prompt[static_cast<size_t>(i) % request.prompt.size()];
+    token.bytes = "x";
     for (int32_t k = 0; k < std::min(request.n_probs, 3); ++k) {
       token.top.push_back({.id = k, .logprob = -2});
     }
@@ -99,7 +105,12 @@ const Tokenizer& Model::tokenizer() const {
   return **kTokenizer;
 }
 const ModelSummary& Model::summary() const {
-  static const ModelSummary kSummary{.architecture = "fake", .name = "fake", .n_vocab = 262, .n_ctx_train = 4096};
+  static const ModelSummary kSummary = [] {
+    ModelSummary summary;
+    summary.architecture = summary.name = "fake";
+    summary.n_vocab = 262;
+    return summary;
+  }();
   return kSummary;
 }
 
@@ -137,7 +148,7 @@ void Serving::cancel(int64_t request) {
   std::erase_if(jobs(), [&](const Job& job) { return job.id == request; });
 }
 std::vector<SlotView> Serving::slots() const {
-  return {{.slot = 0}, {.slot = 1}};
+  return std::vector<SlotView>(2);
 }
 ServingCounters Serving::counters() const {
   return {};

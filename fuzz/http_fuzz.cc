@@ -1,6 +1,6 @@
 // libFuzzer target: bytes on a connection, sent in pieces, with the client's half closed behind them. A handler answers
-// each request in the way its path asks for. Aborts when the server keeps such a connection open, sends what is no HTTP,
-// or leaves a request without an answer.
+// each request in the way its path asks for. Aborts when the server keeps such a connection open, sends what is no
+// HTTP, or leaves a request without an answer.
 
 #include <atomic>
 #include <chrono>
