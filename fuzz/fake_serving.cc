@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -15,18 +18,29 @@ namespace tessera {
 class ModelState {};
 class Context::Impl {};
 class Serving::Impl {};
+class LivePlacement::Impl {};
 
 namespace {
 
-struct Job {
-  int64_t id;
-  ServingRequest request;
-  std::shared_ptr<ServingSink> sink;
+constexpr size_t kWaitingMax = 12;  // requests: less than one may have choices
+constexpr int64_t kEmbd = 4;
+constexpr int32_t kVocab = 266;
+
+struct Work {
+  std::function<void(bool cancelled)> run;
+  int64_t request = -1;  // its number; -1: a switch of the placement
+  bool cancelled = false;
 };
 
-std::deque<Job>& jobs() {
-  static std::deque<Job> kJobs;
-  return kJobs;
+// Handlers and the registry's thread bring work, the fuzzer's does it.
+struct Queue {
+  std::mutex mutex;
+  std::deque<Work> works;
+  int64_t n_requests = 0;
+};
+Queue& queue() {
+  static Queue kQueue;
+  return kQueue;
 }
 
 Vocab byte_vocab() {
@@ -39,7 +53,7 @@ Vocab byte_vocab() {
       vocab.token_types.push_back(TokenType::kByte);
     }
   }
-  for (const char* control : {"<s>", "</s>", "<unk>"}) {
+  for (const char* control : {"<s>", "</s>", "<unk>", "<pre>", "<suf>", "<mid>", "<file>"}) {
     vocab.tokens.emplace_back(control);
     vocab.token_types.push_back(TokenType::kControl);
   }
@@ -51,43 +65,61 @@ Vocab byte_vocab() {
   vocab.bos_id = 256;
   vocab.eos_id = 257;
   vocab.unk_id = 258;
+  vocab.fim_pre_id = 259;
+  vocab.fim_suf_id = 260;
+  vocab.fim_mid_id = 261;
+  vocab.fim_sep_id = 262;
   return vocab;
 }
 
-// A few tokens of the prompt, one by one, as a real one would send them: whole characters of text, and the rest at the
-// end.
-void answer(const Job& job) {
-  const ServingRequest& request = job.request;
+// Pieces of text, each with a token of the prompt, one by one, as a real one would send them: whole characters, and the
+// rest at the end.
+void answer(const ServingRequest& request, ServingSink& sink, bool cancelled) {
   const auto n_prompt = static_cast<int64_t>(request.prompt.size());
-  ServingTimings timings{.prompt_n = n_prompt, .prompt_ms = 1, .first_token_ms = 1};
-  job.sink->on_begin(0, 0, n_prompt);
-  if (request.wants_progress) {
-    job.sink->on_progress(0, n_prompt, n_prompt, 1);
-  }
   ServingEnd end;
-  end.stop = StopReason::kLimit;
+  end.stop = cancelled ? StopReason::kCancelled : StopReason::kLimit;
   end.slot = 0;
   end.n_prompt = n_prompt;
-  const int64_t n = request.max_tokens < 0 ? 6 : std::min<int64_t>(request.max_tokens, 6);
+  end.timings = {.prompt_n = n_prompt, .prompt_ms = 1, .first_token_ms = 1};
+  if (!cancelled) {
+    sink.on_begin(0, 0, n_prompt);
+    if (request.wants_progress) {
+      sink.on_progress(0, n_prompt, n_prompt, 1);
+    }
+  }
+  if (request.pooling) {
+    const int64_t n_rows = *request.pooling == Pooling::kNone ? n_prompt : 1;
+    end.embedding.assign(static_cast<size_t>(n_rows * kEmbd), 0.5F);
+  }
+  const int64_t n_wanted = request.max_tokens < 0 ? 6 : std::min<int64_t>(request.max_tokens, 6);
+  const int64_t n = cancelled || request.pooling ? 0 : n_wanted;
   for (int64_t i = 0; i < n; ++i) {
     ServingToken token;
     token.id = request.prompt[static_cast<size_t>(i) % request.prompt.size()];
-    token.bytes = "x";
+    token.bytes = i % 2 == 0 ? "x" : "\xc3";
     for (int32_t k = 0; k < std::min(request.n_probs, 3); ++k) {
       token.top.push_back({.id = k, .logprob = -2});
     }
-    ++timings.predicted_n;
+    ++end.timings.predicted_n;
+    constexpr std::array<std::string_view, 4> kPieces = {"<tool_call>{\"", "é", "<|channel|>final<|message|>",
+                                                         "<think>"};
     if (i + 1 == n && request.stop.size() > 1) {
       end.stop = StopReason::kWord;
       end.stop_word = request.stop[0];
       end.rest.push_back(token);
-    } else if (!job.sink->on_text(i % 2 == 0 ? "<tool_call>{\"" : "é", {&token, 1}, timings)) {
+    } else if (!sink.on_text(kPieces[static_cast<size_t>(i) % kPieces.size()], {&token, 1}, end.timings)) {
       end.stop = StopReason::kCancelled;
       break;
     }
   }
-  end.timings = timings;
-  job.sink->on_end(end);
+  sink.on_end(end);
+}
+
+PlacementView placement_now() {
+  return {.request = {.split_mode = "layer"},
+          .version = 1,
+          .devices = {{.name = "cpu:0", .budget_bytes = 1}, {.name = "cpu:1"}},
+          .pieces = {{.kind = "attn", .layer = 0, .device = 0, .bytes = 1}, {.kind = "host", .tensor = "t"}}};
 }
 
 }  // namespace
@@ -104,11 +136,15 @@ const Tokenizer& Model::tokenizer() const {
   CHECK(kTokenizer.ok());
   return **kTokenizer;
 }
+Result<std::string> Model::metadata_text(std::string_view) const {
+  return Status(ErrorCode::kNotFound, "there is no such key");
+}
 const ModelSummary& Model::summary() const {
   static const ModelSummary kSummary = [] {
     ModelSummary summary;
     summary.architecture = summary.name = "fake";
-    summary.n_vocab = 262;
+    summary.n_vocab = kVocab;
+    summary.n_embd = kEmbd;
     return summary;
   }();
   return kSummary;
@@ -134,18 +170,29 @@ Context& Serving::context() {
   return *kContext.value();
 }
 Result<int64_t> Serving::submit(ServingRequest request, std::shared_ptr<ServingSink> sink) {
-  static int64_t n_jobs = 0;
   if (request.prompt.empty()) {
     return Status(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
   for (const int32_t id : request.prompt) {
-    CHECK(id >= 0 && id < 262);
+    CHECK(id >= 0 && id < kVocab);
   }
-  jobs().push_back({n_jobs, std::move(request), std::move(sink)});
-  return n_jobs++;
+  const std::lock_guard lock(queue().mutex);
+  if (queue().works.size() >= kWaitingMax) {
+    return Status(ErrorCode::kBusy, "the queue is full");
+  }
+  queue().works.push_back(
+      {[request = std::move(request), sink = std::move(sink)](bool cancelled) { answer(request, *sink, cancelled); },
+       queue().n_requests});
+  return queue().n_requests++;
 }
 void Serving::cancel(int64_t request) {
-  std::erase_if(jobs(), [&](const Job& job) { return job.id == request; });
+  const std::lock_guard lock(queue().mutex);
+  for (Work& work : queue().works) {
+    work.cancelled = work.cancelled || work.request == request;
+  }
+}
+bool Serving::wants_branches() const {
+  return true;
 }
 std::vector<SlotView> Serving::slots() const {
   return std::vector<SlotView>(2);
@@ -171,23 +218,67 @@ std::vector<int32_t> encode_prompt(const Tokenizer&, const RenderedPrompt& promp
   return ids;
 }
 
-std::shared_ptr<ServedModel> fake_model() {
-  static const auto kServed = [] {
-    auto served = std::make_shared<ServedModel>();
-    served->model = Model::load({}).value();
-    served->chat_template = std::make_unique<ChatTemplate>(ChatTemplate::parse("", "<s>", "</s>").value());
-    served->chat_format = detect_chat_format("<tool_call><think></think>");
-    served->serving = Serving::start(nullptr, {}).value();
-    return served;
-  }();
-  return kServed;
+LivePlacement::LivePlacement(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+LivePlacement::~LivePlacement() = default;
+Result<std::unique_ptr<LivePlacement>> LivePlacement::start(std::shared_ptr<Model>, const TransitionOptions&,
+                                                            const Log&) {
+  return std::unique_ptr<LivePlacement>(new LivePlacement(nullptr));
+}
+// A deadline cannot be held, "none" does not fit.
+Status LivePlacement::ask(PlacementWish wish, Done done) {
+  const std::lock_guard lock(queue().mutex);
+  queue().works.push_back({[wish = std::move(wish), done = std::move(done)](bool) {
+    if (!wish.placement) {
+      done({}, nullptr);
+    } else if (wish.deadline_s > 0) {
+      done({ErrorCode::kDeadlineExceeded, "there was no time"}, nullptr);
+    } else if (wish.placement->split_mode == "none") {
+      done({ErrorCode::kDoesNotFit, "there is no room"}, nullptr);
+    } else {
+      const SwitchRecord record = {.from = "layer", .to = wish.placement->split_mode};
+      done({}, &record);
+    }
+  }});
+  return {};
+}
+std::shared_ptr<const PlacementView> LivePlacement::view() const {
+  return std::make_shared<PlacementView>(placement_now());
+}
+SwitchTotals LivePlacement::totals() const {
+  return {.n_switches = 1, .last = SwitchRecord{.from = "none", .to = "layer"}};
+}
+PolicyView LivePlacement::policy() const {
+  return {};
 }
 
-void run_fake_serving() {
-  while (!jobs().empty()) {
-    const Job job = std::move(jobs().front());
-    jobs().pop_front();
-    answer(job);
+std::shared_ptr<ServedModel> fake_model(const std::string& name, FakeKind kind) {
+  auto served = std::make_shared<ServedModel>();
+  const bool is_tagged = kind == FakeKind::kTagged;
+  served->name = name;
+  served->model = Model::load({}).value();
+  served->chat_template = std::make_unique<ChatTemplate>(ChatTemplate::parse("", "<s>", "</s>").value());
+  served->chat_format = detect_chat_format(is_tagged ? "<tool_call><think></think>" : "<|channel|>analysis<|message|>");
+  served->pooling = is_tagged ? Pooling::kMean : Pooling::kNone;
+  served->spm_infill = is_tagged;
+  served->serving = Serving::start(nullptr, {}).value();
+  served->placement = LivePlacement::start(nullptr, {}).value();
+  return served;
+}
+
+bool run_fake_serving() {
+  bool found = false;
+  while (true) {
+    Work work;
+    {
+      const std::lock_guard lock(queue().mutex);
+      if (queue().works.empty()) {
+        return found;
+      }
+      work = std::move(queue().works.front());
+      queue().works.pop_front();
+    }
+    work.run(work.cancelled);
+    found = true;
   }
 }
 

@@ -2,7 +2,8 @@
 // each request in the way its path asks for. Aborts when the server keeps such a connection open, sends what is no
 // HTTP, or leaves a request without an answer.
 
-#include <atomic>
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +25,7 @@ using tessera::HttpExchange;
 using tessera::HttpRequest;
 
 constexpr int kPatienceMs = 30'000;  // for the server to close; only against hanging for ever
+constexpr size_t kPauses = 16;       // of the client: each may cost its whole turn on a busy machine
 
 // What may go wrong with an answer: none, whole, in events, late, twice, after the client has gone.
 void answer(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
@@ -81,7 +83,11 @@ std::string read_all(int fd) {
   char part[65536];
   while (true) {
     pollfd wait = {.fd = fd, .events = POLLIN, .revents = 0};
-    CHECK(poll(&wait, 1, kPatienceMs) == 1);
+    int n_ready = -1;
+    do {
+      n_ready = poll(&wait, 1, kPatienceMs);
+    } while (n_ready < 0 && errno == EINTR);  // libFuzzer's alarm
+    CHECK(n_ready == 1);
     const ssize_t n = recv(fd, part, sizeof part, 0);
     if (n <= 0) {
       return all;
@@ -96,10 +102,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const bool kStarted = (start_server(), true);
   CHECK(kStarted);
   const int fd = connected();
-  // The first byte says after how many bytes, if ever, the client pauses until the server may have read them.
+  // The first byte says after how many bytes, if ever, the client pauses so that the server may read them.
   const size_t piece = size > 0 && data[0] < 128 ? data[0] + size_t{1} : size;
-  for (size_t i = 1; i < size; i += piece) {
-    const size_t n = std::min(piece, size - i);
+  size_t n = 0;
+  for (size_t i = 1, n_pauses = 0; i < size; i += n, ++n_pauses) {
+    n = n_pauses < kPauses ? std::min(piece, size - i) : size - i;
     if (send(fd, data + i, n, MSG_NOSIGNAL) != static_cast<ssize_t>(n)) {
       break;  // the server has refused it and closed
     }
