@@ -452,7 +452,7 @@ void ModelRegistry::Impl::load_now(Entry& entry, const std::vector<const Entry*>
     }
   }
   loading_ = &entry;
-  cancelled_ = false;
+  cancelled_ = stopping_;  // stop() may have come since run() looked
   lock.unlock();
   models.clear();
   Result<std::shared_ptr<ServedModel>> loaded =
