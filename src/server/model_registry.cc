@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -21,6 +23,16 @@ namespace {
 
 Status closing() {
   return {ErrorCode::kCancelled, "the server is shutting down"};
+}
+
+// A model that is too much for the host's memory is that model's failure: the others are served on.
+template <typename Fn>
+std::invoke_result_t<Fn> within_memory(const Fn& fn) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorCode::kOutOfMemory, "no memory is left on the host for this model");
+  }
 }
 
 }  // namespace
@@ -366,7 +378,7 @@ bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
 void ModelRegistry::Impl::count(Entry& entry, Lock& lock) {
   const auto model = static_cast<size_t>(&entry - entries_.data());
   lock.unlock();
-  Result<std::vector<DeviceClaim>> claims = source_->count(model);
+  Result<std::vector<DeviceClaim>> claims = within_memory([&] { return source_->count(model); });
   lock.lock();
   if (claims.ok()) {
     entry.claims = std::move(*claims);
@@ -455,8 +467,8 @@ void ModelRegistry::Impl::load_now(Entry& entry, const std::vector<const Entry*>
   cancelled_ = stopping_;  // stop() may have come since run() looked
   lock.unlock();
   models.clear();
-  Result<std::shared_ptr<ServedModel>> loaded =
-      source_->load(static_cast<size_t>(&entry - entries_.data()), cancelled_);
+  const auto model = static_cast<size_t>(&entry - entries_.data());
+  Result<std::shared_ptr<ServedModel>> loaded = within_memory([&] { return source_->load(model, cancelled_); });
   lock.lock();
   loading_ = nullptr;
   Status status = loaded.status();
