@@ -154,7 +154,7 @@ class LivePlacement::Impl {
   }
 
   void run() {
-    for (std::optional<Waiting> next = take(); next; next = take()) {
+    while (const std::optional<Waiting> next = take()) {  // which goes before the next one is waited for
       try {
         stopping_ ? next->done(shutting_down(), nullptr) : fulfil(*next);
       } catch (const std::bad_alloc&) {
