@@ -114,7 +114,8 @@ class Serving::Impl {
     const auto shared = std::make_shared<const ServingRequest>(std::move(request));
     ASSIGN_OR_RETURN(Sampler sampler, make_sampler(*shared));
     auto job = std::make_unique<ServingJob>(shared, std::move(sink), std::move(sampler), tokenizer_, tokens, truncated);
-    if (cache_ != nullptr && shared->cache_prompt) {
+    // Embeddings are submitted from sinks, too, which must not wait for a file.
+    if (cache_ != nullptr && shared->cache_prompt && !shared->pooling) {
       cache_->warm(std::span(tokens).first(tokens.size() - 1), longest_held(tokens));
     }
     const std::lock_guard lock(mutex_);
