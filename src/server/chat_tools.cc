@@ -155,9 +155,9 @@ std::optional<ChatTools::Text> parameter_text(const Json& schema) {
     return std::nullopt;
   }
   const bool has_values = schema.contains("enum") || schema.contains("const");
-  const Json values = schema.contains("enum")    ? schema["enum"]
-                      : schema.contains("const") ? Json::array({schema["const"]})
-                                                 : Json::array();
+  const Json values = schema.contains("const")  ? Json::array({schema["const"]})
+                      : schema.contains("enum") ? schema["enum"]
+                                                : Json::array();
   const bool is_string =
       schema.contains("type") ? schema["type"] == "string" : has_values && values.is_array() && all_strings(values);
   if (!is_string) {
