@@ -155,7 +155,7 @@ class Serving::Impl {
         const ServingJob& job = *jobs_.at(view.request);
         view.n_prompt = job.n_prompt();
         view.n_cached = task.n_cached;
-        view.n_predicted = n_predicted_.contains(view.request) ? n_predicted_.at(view.request) : 0;
+        view.n_predicted = n_predicted_of(view.request);
         view.settings = job.request();
       } else {
         view.idle_ms = static_cast<double>(now_us() - scheduler_.last_use_us(s)) / 1000;
@@ -535,6 +535,7 @@ class Serving::Impl {
     return load;
   }
 
+  // REQUIRES: mutex_.
   [[nodiscard]] int64_t n_predicted_of(int64_t id) const {
     const auto found = n_predicted_.find(id);
     return found == n_predicted_.end() ? 0 : found->second;
