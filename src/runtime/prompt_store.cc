@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/common_prefix.h"
 #include "tensor/kv_page.h"
 
 namespace tessera {
 
 int64_t PromptOutline::usable(std::span<const int32_t> wanted) const {
-  const int64_t common = std::ranges::mismatch(tokens, wanted).in1 - tokens.begin();
+  const int64_t common = common_prefix(tokens, wanted);
   if (common == length()) {
     return common;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/common_prefix.h"
 #include "tensor/kv_page.h"
 
 namespace tessera {
@@ -19,8 +20,8 @@ int64_t size_of(const std::vector<int32_t>& tokens) {
 }
 
 // How many tokens `held` has in common with `wanted`, of which the last does not count: it is read in any case.
-int64_t common_prefix(std::span<const int32_t> held, std::span<const int32_t> wanted) {
-  return std::ranges::mismatch(held, wanted.first(wanted.size() - 1)).in1 - held.begin();
+int64_t reusable_prefix(std::span<const int32_t> held, std::span<const int32_t> wanted) {
+  return common_prefix(held, wanted.first(wanted.size() - 1));
 }
 
 int64_t pages_for(int64_t n_tokens) {
@@ -220,7 +221,7 @@ void Scheduler::mend_replaced() {
       continue;
     }
     const Slot& slot = slots_[static_cast<size_t>(t.slot)];
-    const int64_t common = options_.forget_prefixes ? 0 : common_prefix(slot.held, t.request.tokens);
+    const int64_t common = options_.forget_prefixes ? 0 : reusable_prefix(slot.held, t.request.tokens);
     const int64_t length = memory_.rewind_length(t.slot, common);
     if (length < memory_.length(t.slot)) {
       move({t.slot, -1, length});
@@ -266,7 +267,7 @@ Scheduler::Berth Scheduler::find_berth(const Task& task) const {
   }
   Berth berth;
   for (int32_t s = 0; s < n_slots() && task.request.reuse && !options_.forget_prefixes; ++s) {
-    const int64_t common = common_prefix(slots_[static_cast<size_t>(s)].held, task.request.tokens);
+    const int64_t common = reusable_prefix(slots_[static_cast<size_t>(s)].held, task.request.tokens);
     const int64_t length = memory_.rewind_length(s, common);
     const bool as_good = length == berth.length && berth.from >= 0 && idle(s) && !idle(berth.from);
     if (length > berth.length || as_good) {
@@ -306,7 +307,7 @@ bool Scheduler::follows(Task& task, int64_t length) {
         continue;
       }
       Task& other = this->task(slot.task);
-      const int64_t common = common_prefix(other.request.tokens, task.request.tokens);
+      const int64_t common = reusable_prefix(other.request.tokens, task.request.tokens);
       if (common > most && common > size_of(slot.held)) {
         most = common;
         leader = &other;

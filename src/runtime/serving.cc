@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "kernels/ops/delta_rule.h"
 #include "memory/sequence_memory.h"
+#include "runtime/common_prefix.h"
 #include "runtime/generate.h"
 #include "runtime/kept_prompts.h"
 #include "runtime/memory_plan.h"
@@ -48,10 +49,6 @@ SchedulerOptions scheduler_options(const Context& context, const ServingOptions&
       options.cache.wanted() && std::ranges::any_of(context.memory().kv().config().classes,
                                                     [](const KvClassConfig& klass) { return klass.window > 0; });
   return result;
-}
-
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
 Status check_options(const Context& context, const ServingOptions& options) {
