@@ -177,8 +177,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Never taken down: the registry's thread would have to end before other objects do.
   static const std::shared_ptr<ModelRegistry>& models = *new std::shared_ptr<ModelRegistry>(
       ModelRegistry::start(FakeSource::names(), std::make_unique<FakeSource>()).value());
-  static tessera::Server& server =
-      *new tessera::Server({.slot_save_path = "/nowhere", .build = {}, .page_folder = {}, .metrics_route = true}, {});
+  static tessera::Server& server = *[] {
+    tessera::ServerSettings settings;
+    settings.slot_save_path = "/nowhere";
+    settings.metrics_route = true;
+    return new tessera::Server(std::move(settings), {});
+  }();
   server.set_models(models);
   set_models(*models);
 

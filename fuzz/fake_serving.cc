@@ -115,11 +115,11 @@ void answer(const ServingRequest& request, ServingSink& sink, bool cancelled) {
   sink.on_end(end);
 }
 
-PlacementView placement_now() {
-  return {.request = {.split_mode = "layer"},
-          .version = 1,
-          .devices = {{.name = "cpu:0", .budget_bytes = 1}, {.name = "cpu:1"}},
-          .pieces = {{.kind = "attn", .layer = 0, .device = 0, .bytes = 1}, {.kind = "host", .tensor = "t"}}};
+SwitchRecord switch_to(const std::string& mode) {
+  SwitchRecord record;
+  record.from = "layer";
+  record.to = mode;
+  return record;
 }
 
 }  // namespace
@@ -235,17 +235,29 @@ Status LivePlacement::ask(PlacementWish wish, Done done) {
     } else if (wish.placement->split_mode == "none") {
       done({ErrorCode::kDoesNotFit, "there is no room"}, nullptr);
     } else {
-      const SwitchRecord record = {.from = "layer", .to = wish.placement->split_mode};
+      const SwitchRecord record = switch_to(wish.placement->split_mode);
       done({}, &record);
     }
   }});
   return {};
 }
 std::shared_ptr<const PlacementView> LivePlacement::view() const {
-  return std::make_shared<PlacementView>(placement_now());
+  const auto view = std::make_shared<PlacementView>();
+  view->request.split_mode = "layer";
+  view->devices.resize(2);
+  view->pieces.resize(3);
+  view->pieces[0].kind = "attn";
+  view->pieces[0].layer = view->pieces[0].device = 0;
+  view->pieces[1].kind = "expert";
+  view->pieces[1].expert = view->pieces[1].device = 1;
+  view->pieces[2].kind = "host";
+  view->pieces[2].tensor = "t";
+  return view;
 }
 SwitchTotals LivePlacement::totals() const {
-  return {.n_switches = 1, .last = SwitchRecord{.from = "none", .to = "layer"}};
+  SwitchTotals totals;
+  totals.last = switch_to("tensor");
+  return totals;
 }
 PolicyView LivePlacement::policy() const {
   return {};
