@@ -150,7 +150,7 @@ REQUESTS = {
                                     "n_discard": 1, "t_max_predict_ms": 5, "timings_per_token": True, "return_progress": True,
                                     "response_fields": ["content"], "post_sampling_probs": True, "ignore_eos": True,
                                     "sse_ping_interval": 3, "priority": 1, "grammar": "root ::= \"a\""}),
-    "openai": ("POST /v1/completions", {"model": "m", "prompt": ["a", "b"], "max_tokens": 3, "n": 2, "echo": True, "logprobs": 2,
+    "openai": ("POST /v1/completions", {"model": "other", "prompt": ["a", "b"], "max_tokens": 3, "n": 2, "echo": True, "logprobs": 2,
                                         "suffix": "z", "best_of": 2, "user": "u", "logit_bias": {"5": 3}, "json_schema": SCHEMA}),
     "chat": ("POST /v1/chat/completions", {"messages": TURNS, "max_completion_tokens": 5, "tools": [TOOL], "tool_choice": "auto",
                                            "parallel_tool_calls": True, "logprobs": True, "top_logprobs": 2, "stream": True,
@@ -158,14 +158,14 @@ REQUESTS = {
     "format": ("POST /chat/completions", {"messages": CHAT, "max_tokens": 5, "response_format": {"type": "json_schema",
                "json_schema": {"name": "n", "strict": True, "schema": SCHEMA}}, "chat_template_kwargs": {"enable_thinking": False},
                "reasoning_effort": "low", "add_generation_prompt": True}),
-    "messages": ("POST /v1/messages", {"model": "m", "max_tokens": 4, "system": [{"type": "text", "text": "s"}], "messages": [
+    "messages": ("POST /v1/messages", {"model": "other", "max_tokens": 4, "system": [{"type": "text", "text": "s"}], "messages": [
         {"role": "user", "content": "x"}, {"role": "assistant", "content": [
             {"type": "thinking", "thinking": "t", "signature": ""}, {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "2"}]}]}],
         "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "any"}, "stop_sequences": ["q"], "stream": True,
         "thinking": {"type": "enabled", "budget_tokens": 3}, "metadata": {"user_id": "u"}}),
     "count": ("POST /v1/messages/count_tokens", {"messages": CHAT[1:], "system": "s"}),
-    "responses": ("POST /v1/responses", {"model": "m", "instructions": "i", "max_output_tokens": 4, "stream": True, "input": [
+    "responses": ("POST /v1/responses", {"model": "late", "instructions": "i", "max_output_tokens": 4, "stream": True, "input": [
         {"role": "user", "content": [{"type": "input_text", "text": "x"}]}, {"type": "reasoning", "summary": []},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "2"}], "tools": [{"type": "function", "name": "f", "parameters":
@@ -175,10 +175,19 @@ REQUESTS = {
     "template": ("POST /apply-template", {"messages": TURNS, "tools": [TOOL], "continue_final_message": True}),
     "save": ("POST /slots/1?action=save", {"filename": "s.bin"}),
     "erase": ("POST /slots/0?action=erase", {}),
+    "embeddings": ("POST /v1/embeddings", {"input": ["a", "the"], "encoding_format": "base64", "dimensions": 3}),
+    "rows": ("POST /embedding", {"model": "other", "content": [[97, "b"], "c"], "embd_normalize": -1}),
+    "infill": ("POST /infill?model=other", {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "n_predict": 2, "input_extra": [
+        {"filename": "f", "text": "t"}]}),
+    "move": ("POST /placement?model=late", {"split_mode": "tensor", "tensor_split": [1, 0.5], "policy": "off"}),
+    "deadline": ("POST /placement", {"split_mode": "layer", "deadline_ms": 5}),
+    "policy": ("POST /placement", {"policy": "auto"}),
+    "load": ("POST /models/load", {"model": "late"}),
+    "unload": ("POST /models/unload", {"model": "fake"}),
+    "gone": ("POST /completion?gone=1&model=late", {"prompt": ["a", "b"], "stream": True}),
 }
-# Of routes that the model of api_fuzz does not know; their names are worth trying anyway.
-OTHER_NAMES = ["input", "encoding_format", "dimensions", "input_prefix", "input_suffix", "input_extra", "split_mode", "layer", "tensor",
-               "tensor_split", "documents", "query", "image_url", "data:image/png;base64,", "input_audio", "none", "required"]
+# Of requests that no route takes, or only to refuse them; their names are worth trying anyway.
+OTHER_NAMES = ["documents", "query", "image_url", "data:image/png;base64,", "input_audio", "none", "required", "?model="]
 
 
 def apis():
@@ -195,7 +204,7 @@ def apis():
     for name, (line, body) in REQUESTS.items():
         save("api", name, f"{line}\n{json.dumps(body)}".encode())
         collect(body)
-    for path in ("/health", "/props", "/slots?fail_on_no_slot=1", "/metrics", "/v1/models", "/nowhere"):
+    for path in ("/health", "/props", "/slots?fail_on_no_slot=1", "/metrics", "/v1/models", "/placement?model=other", "/nowhere"):
         save("api", path.split("?")[0].strip("/").replace("/", "_"), f"GET {path}\n".encode())
     words = [json.dumps(name) for name in sorted(names)] + [line.split("?")[0] for line, _ in REQUESTS.values()] + [
         "null", "true", "-1", "1e308", "18446744073709551616", "[]", "{}", '":', "\\ud83d\\ude00"]
