@@ -218,6 +218,7 @@ def https():
             ("get", 255, "GET /a?x=%41+b HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"),
             ("post", 7, "POST /e HTTP/1.1\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhelloGET /b HTTP/1.1\r\n\r\n"),
             ("chunks", 3, "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n"),
+            ("bytes", 0, "GET /b HTTP/1.1\r\nX: " + "a" * 1500 + "\r\n\r\n"),  # one by one
             ("old", 255, "HEAD /d HTTP/1.0\r\n\r\n"),
             ("expect", 40, "PUT /f HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"),
             ("pipelined", 255, "GET /1 HTTP/1.1\r\n\r\n" * 5 + "GET /2 HTTP/1.1\r\nConnection: close\r\n\r\n")):
