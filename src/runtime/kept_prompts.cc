@@ -186,11 +186,18 @@ KeptPrompts::Fetched KeptPrompts::fetch(std::span<const int32_t> tokens) {
   return fetched;
 }
 
-Result<int64_t> KeptPrompts::restore(Context& context, int32_t seq, const Fetched& fetched) {
+Result<int64_t> KeptPrompts::restore(Context& context, int32_t seq, const Fetched& fetched,
+                                     std::span<const int32_t> wanted) {
   const Clock::time_point begin = Clock::now();
   const Status restored = fetched.bytes.data == nullptr ? Status() : [&]() -> Status {
     TRY(context.set_state(seq, fetched.bytes.span()));
-    return context.rewind(seq, fetched.length).status();
+    ASSIGN_OR_RETURN(const int64_t length, context.rewind(seq, fetched.length));
+    // Files are found by a hash: nobody may be given somebody else's.
+    const std::vector<int32_t> tokens = context.tokens(seq);
+    if (length > std::ssize(wanted) || !std::ranges::equal(tokens, wanted.first(static_cast<size_t>(length)))) {
+      return {ErrorCode::kInvalidData, "it holds other tokens than its name says"};
+    }
+    return {};
   }();
   if (fetched.bytes.data == nullptr || !restored.ok()) {
     TRY(context.truncate(seq, 0));

@@ -66,7 +66,8 @@ class KeptPrompts : public KeptPrefixes {
   Fetched fetch(std::span<const int32_t> tokens);
   /// Puts it in place of what a sequence holds, cut to fetched.length. Result: the sequence's length, 0 where the state
   /// could not be used. Errors: the context is dead.
-  Result<int64_t> restore(Context& context, int32_t seq, const Fetched& fetched);
+  /// wanted: the tokens that were asked for; a state of others is dropped.
+  Result<int64_t> restore(Context& context, int32_t seq, const Fetched& fetched, std::span<const int32_t> wanted);
 
   [[nodiscard]] bool has_folder() const { return folder_.has_value(); }
   /// Whether states wait to be written.

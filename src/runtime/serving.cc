@@ -182,24 +182,20 @@ class Serving::Impl {
       return {ErrorCode::kInvalidArgument, fmt::format("slot {}; there are {}", slot, scheduler_.n_slots())};
     }
     const std::lock_guard one_at_a_time(slot_mutex_);
-    pause();
-    Status status = [&]() -> Status {
-      {
-        const std::lock_guard lock(mutex_);
-        TRY(dead_);
-        if (scheduler_.user(slot) >= 0) {
-          return {ErrorCode::kBusy, fmt::format("slot {} is in use by request {}", slot, scheduler_.user(slot))};
-        }
-      }
-      const Status done = fn();
-      std::vector<int32_t> tokens = context_->tokens(slot);
+    const Pause paused(*this);
+    {
       const std::lock_guard lock(mutex_);
-      scheduler_.set_held(slot, std::move(tokens), now_us());
-      count_pages();
-      return done;
-    }();
-    resume();
-    return status;
+      TRY(dead_);
+      if (scheduler_.user(slot) >= 0) {
+        return {ErrorCode::kBusy, fmt::format("slot {} is in use by request {}", slot, scheduler_.user(slot))};
+      }
+    }
+    Status done = fn();
+    std::vector<int32_t> tokens = context_->tokens(slot);
+    const std::lock_guard lock(mutex_);
+    scheduler_.set_held(slot, std::move(tokens), now_us());
+    count_pages();
+    return done;
   }
 
   void pause() {
@@ -254,6 +250,18 @@ class Serving::Impl {
   std::unique_ptr<KeptPrompts> cache_;  // null: nothing is kept
 
  private:
+  // Also where memory runs out meanwhile.
+  class Pause {
+   public:
+    explicit Pause(Impl& serving) : serving_(serving) { serving_.pause(); }
+    ~Pause() { serving_.resume(); }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Impl& serving_;
+  };
+
   // What the serving thread takes out of the lock to do.
   struct Ending {
     std::unique_ptr<ServingJob> job;
@@ -442,8 +450,8 @@ class Serving::Impl {
       report_reading(step);
       advance(step);
     }
-    for (const int32_t slot : step.keeps) {
-      cache_->keep(*context_, slot, 0);
+    for (size_t i = 0; cache_ != nullptr && i < step.keeps.size(); ++i) {
+      cache_->keep(*context_, step.keeps[i], 0);
     }
   }
 
@@ -573,7 +581,7 @@ class Serving::Impl {
     }
     const KeptPrompts::Fetched fetched = cache_->fetch(tokens);
     keep_before(move);
-    ASSIGN_OR_RETURN(const int64_t length, cache_->restore(*context_, move.to, fetched));
+    ASSIGN_OR_RETURN(const int64_t length, cache_->restore(*context_, move.to, fetched, tokens));
     const std::lock_guard lock(mutex_);
     scheduler_.restored(move.to, length);
     return {};

@@ -103,6 +103,21 @@ Result<EmbeddingOptions> read_options(const Call& call, const Fields& fields) {
   return options;
 }
 
+// Without pooling a reply has a row for every token.
+Status check_rows(const std::vector<std::vector<int32_t>>& inputs, int64_t n_embd) {
+  constexpr int64_t kNumbersMax = 8 << 20;
+  int64_t n_tokens = 0;
+  for (const std::vector<int32_t>& input : inputs) {
+    n_tokens += std::ssize(input);
+  }
+  if (n_tokens > kNumbersMax / n_embd) {
+    return {ErrorCode::kInvalidArgument, fmt::format("the texts have {} tokens; with --pooling none a request may have "
+                                                     "{}, each a row of {} numbers",
+                                                     n_tokens, kNumbersMax / n_embd, n_embd)};
+  }
+  return {};
+}
+
 bool is_empty(const Json& input) {
   return input.is_string() ? input.get_ref<const std::string&>().empty() : input.is_array() && input.empty();
 }
@@ -122,6 +137,9 @@ Status api_embeddings(Call& call) {
     return {ErrorCode::kInvalidArgument, fields.label(field) + " has an empty text; every text needs a token"};
   }
   ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> inputs, read_prompts(call, body, field, kInputsMax));
+  if (!options.is_pooled) {
+    TRY(check_rows(inputs, call.model->model->summary().n_embd));
+  }
   std::vector<ServingRequest> requests;
   for (std::vector<int32_t>& input : inputs) {
     ServingRequest request;
