@@ -75,6 +75,16 @@ class Told(PlacementTest):
         self.assertEqual(self.post(split_mode="tensor")["tensor_split"], [3, 1])
         self.assertEqual(self.post(tensor_split=[])["split_mode"], "tensor")
 
+    def test_rounded_shares_are_said(self):
+        self.assertEqual(self.post(split_mode="layer", tensor_split=[])["shares_note"], None)
+        told = self.post(split_mode="tensor", tensor_split=[3, 1])
+        note = "rounded to what 2 cuts express: cpu:0 gets 2 of 2, cpu:1 gets 0 of 2"
+        self.assertEqual([told[key] for key in ("cuts", "shares", "shares_note")], [2, [1, 0], note])
+        self.assertEqual(self.good("GET", "/placement")["shares_note"], note)
+        self.assertIn(f"tensor_split is {note}", self.server.text())
+        told = self.post(tensor_split=[1, 1])
+        self.assertEqual([told["shares"], told["shares_note"]], [[0.5, 0.5], None])
+
     def test_switches_are_counted(self):
         self.post(split_mode="layer", tensor_split=[])
         before, metrics_before = self.good("GET", "/placement"), metrics(self.server)

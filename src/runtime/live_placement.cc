@@ -257,6 +257,9 @@ class LivePlacement::Impl {
     }
     log_.detail(fmt::format("{} -> {}: {:.1f} MiB changed their device in {:.1f} ms, after {:.1f} ms", report.from,
                             report.to, mib(report.moved_bytes), report.total_ms, record.waited_ms));
+    if (!record.by_policy && !view_->shares_note.empty()) {
+      log_.warning(fmt::format("tensor_split is {}; --cuts gives more of them", view_->shares_note));
+    }
   }
 
   // Why nothing changes, now and then. REQUIRES: mutex_.

@@ -137,18 +137,26 @@ Status place_by_options(ModelState& model, const ModelOptions& options) {
   return {};
 }
 
-void report_shares(const ModelState& model, SplitMode mode, const Shares& shares, const Log& log) {
+std::string rounding_note(const ModelState& model, SplitMode mode, const Shares& shares) {
   if (shares.parts.empty() || mode != SplitMode::kTensor) {
-    return;
+    return {};
   }
   const int n_cuts = model.tiles.n_cuts;
   const std::vector<int> counts = cuts_per_device(shares, model.n_devices(), n_cuts);
+  std::string text;
   for (int d = 0; d < model.n_devices(); ++d) {
-    const double got = static_cast<double>(counts[static_cast<size_t>(d)]) / n_cuts;
-    if (std::abs(got - shares.of(d, model.n_devices())) > 0.005) {
-      log.info(fmt::format("--tensor-split is rounded to what {} cuts express: {} gets {} of {}", n_cuts,
-                           model.devices[static_cast<size_t>(d)].info().name, counts[static_cast<size_t>(d)], n_cuts));
+    const int count = counts[static_cast<size_t>(d)];
+    if (std::abs(static_cast<double>(count) / n_cuts - shares.of(d, model.n_devices())) > 0.005) {
+      text += fmt::format("{}{} gets {} of {}", text.empty() ? "" : ", ",
+                          model.devices[static_cast<size_t>(d)].info().name, count, n_cuts);
     }
+  }
+  return text.empty() ? text : fmt::format("rounded to what {} cuts express: {}", n_cuts, text);
+}
+
+void report_shares(const ModelState& model, SplitMode mode, const Shares& shares, const Log& log) {
+  if (const std::string note = rounding_note(model, mode, shares); !note.empty()) {
+    log.info("--tensor-split is " + note);
   }
 }
 

@@ -41,7 +41,10 @@ void place_model(ModelState& model, Placement placement);
 /// The last three steps as the options say. Errors: theirs, and kInvalidArgument: no such split mode.
 Status place_by_options(ModelState& model, const ModelOptions& options);
 
-/// Says where shares are rounded to what the cuts express (tensor placements only).
+/// "rounded to what 2 cuts express: cpu:0 gets 2 of 2, cpu:1 gets 0 of 2"; empty: the shares are what they say, within
+/// half a percent, or the mode does not divide by cuts.
+std::string rounding_note(const ModelState& model, SplitMode mode, const Shares& shares);
+/// Logs it.
 void report_shares(const ModelState& model, SplitMode mode, const Shares& shares, const Log& log);
 
 /// The first two steps for a model that is only counted. Errors: theirs.

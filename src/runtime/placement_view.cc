@@ -5,6 +5,7 @@
 #include "runtime/context_memory.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/outline.h"
 
 namespace tessera {
 namespace {
@@ -71,6 +72,12 @@ Result<PlacementView> placement_view(const Model& model) {
   TRY(state.loop->run([&]() -> Status {
     view.request = state.request;
     view.version = state.placement.version;
+    view.n_cuts = state.tiles.n_cuts;
+    if (state.request.homes.empty()) {
+      const Shares asked{state.request.tensor_split};
+      view.shares = rounded_shares(state.tiles, state.placement.made_by, asked, state.n_devices());
+      view.shares_note = rounding_note(state, state.placement.made_by, asked);
+    }
     view.devices = state.device_use();
     add_replicas(state, view.pieces);
     add_tiles(state, view.pieces);

@@ -28,6 +28,9 @@ struct PlacedPiece {
 struct PlacementView {
   PlacementRequest request;
   uint64_t version = 0;
+  int n_cuts = 1;
+  std::vector<double> shares;  // by device: what came of those asked for; none for the general form
+  std::string shares_note;     // how that differs (rounding_note() of outline.h); empty: it does not
   std::vector<DeviceUse> devices;
   std::vector<PlacedPiece> pieces;
 };

@@ -112,7 +112,8 @@ function columns_of(placement) {
 }
 
 function summary(placement) {
-  const shares = placement.tensor_split?.length ? `, shares ${placement.tensor_split.join(" : ")}` : "";
+  const asked = placement.tensor_split?.length ? `, shares ${placement.tensor_split.join(" : ")}` : "";
+  const shares = placement.shares_note ? `${asked} ${placement.shares_note}` : asked;
   const why = placement.policy?.why ? ` · ${placement.policy.why}` : "";
   return `${placement.model}: ${placement.split_mode}${shares}, version ${placement.version}${why}`;
 }
