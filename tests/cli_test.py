@@ -724,6 +724,9 @@ class Errors(CliTest):
     def test_placements(self):
         self.bad(1, "does not fit: cpu:0 needs .* and has .*Lower --ctx-size", "run", "-m", LLAMA, "-p", "x",
                  "--device-memory", "64K")
+        pair = ("run", "-m", TINY / "tiny-gemma3.gguf", "-p", "x", "-c", "512", "--device", "cpu:0,cpu:1", "--device-memory", "1900K")
+        self.bad(1, "cpu:1 needs .* and has .*Try --fit on", *pair)  # --tensor-split 2,2 would be no other
+        self.bad(1, "cpu:0 needs .* and has .*Try --tensor-split 2,2", *pair, "-ts", "3,1")
         self.bad(1, "tpu", "run", "-m", LLAMA, "-p", "x", "--device", "tpu:0")
         self.bad(1, "tensor-split", "run", "-m", LLAMA, "-p", "x", "-ts", "1,2,3")
         self.bad(1, "--system-prompt needs", "run", "-m", LLAMA, "-p", "x", "-sys", "y", "-no-cnv")

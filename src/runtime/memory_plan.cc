@@ -1,7 +1,9 @@
 #include "runtime/memory_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <numeric>
 
 #include "base/checked.h"
@@ -236,18 +238,35 @@ Result<std::vector<DeviceNeed>> memory_needs(const ModelState& model, const Cont
 
 namespace {
 
-// Shares that follow the budgets, where those are enough in all; else what else helps.
+// Whether these shares would place the model otherwise than those in force.
+bool changes(const ModelState& model, const Shares& shares) {
+  const Shares now{model.request.tensor_split};
+  const auto parts = [&](const Shares& of) {
+    return rounded_shares(model.tiles, SplitMode::kLayer, of, model.n_devices());
+  };
+  constexpr double kSame = 0.005;
+  bool differs = false;
+  for (int d = 0; d < model.n_devices(); ++d) {
+    differs = differs || std::abs(now.of(d, model.n_devices()) - shares.of(d, model.n_devices())) > kSame;
+  }
+  return differs && (model.placement.made_by != SplitMode::kLayer || parts(now) != parts(shares));
+}
+
+// Shares that follow the budgets, where those are enough in all and others than now; else what else helps.
 std::string advice(const ModelState& model, const std::vector<DeviceNeed>& needs) {
   uint64_t needed = 0;
   uint64_t budget = 0;
-  std::string shares;
+  Shares shares;
   for (size_t d = 0; d < needs.size(); ++d) {
     needed += needs[d].total();
     budget += model.devices[d].budget_bytes();
-    shares += fmt::format("{}{:.0f}", d == 0 ? "" : ",", mib(model.devices[d].budget_bytes()));
+    shares.parts.push_back(std::round(mib(model.devices[d].budget_bytes())));
   }
-  if (needs.size() > 1 && needed < budget && model.placement.made_by != SplitMode::kNone) {
-    return fmt::format("Try --tensor-split {}, or lower --ctx-size or --ubatch-size", shares);
+  if (needs.size() > 1 && needed < budget) {
+    return model.placement.made_by != SplitMode::kNone && changes(model, shares)
+               ? fmt::format("Try --tensor-split {}, or lower --ctx-size or --ubatch-size",
+                             fmt::join(shares.parts, ","))
+               : "Try --fit on, another --split-mode, or lower --ctx-size or --ubatch-size";
   }
   return "Lower --ctx-size or --ubatch-size, raise --device-memory, or add a --device";
 }
