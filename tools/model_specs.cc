@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fmt/format.h>
+#include <system_error>
 #include <utility>
 
 #include "flag_rows.h"
@@ -45,7 +47,22 @@ std::vector<std::string> split_at_commas(std::string_view text) {
 // Where the name of a --model ends; 0: it has none.
 size_t name_length(std::string_view text) {
   const size_t equals = text.find('=');
-  return equals == std::string_view::npos || text.substr(0, equals).find('/') != std::string_view::npos ? 0 : equals;
+  const bool has_name =
+      equals != std::string_view::npos && text.substr(0, equals).find_first_of("/,") == std::string::npos;
+  return has_name ? equals : 0;
+}
+
+// Flags behind a file that has no name, which looks like a file's own name with a comma in it.
+Status check_nameless(const std::string& text) {
+  std::error_code ignored;
+  const size_t comma = text.find(',');
+  if (comma == std::string::npos || std::filesystem::exists(text, ignored)) {
+    return {};
+  }
+  if (text.find('=', comma) != std::string::npos || std::filesystem::exists(text.substr(0, comma), ignored)) {
+    return invalid(fmt::format("--model {}: flags behind a file need a name; write --model NAME={}", text, text));
+  }
+  return {};
 }
 
 Result<ModelSpec> named_spec(const ParsedFlags& flags, const std::string& text) {
@@ -75,6 +92,7 @@ Result<ModelSpec> named_spec(const ParsedFlags& flags, const std::string& text) 
 Result<std::vector<ModelSpec>> model_specs(const ParsedFlags& flags) {
   const std::vector<std::string> texts = flags.get_texts("model");
   if (texts.size() == 1 && name_length(texts[0]) == 0) {
+    TRY(check_nameless(texts[0]));
     const std::string alias = flags.get_string("alias");
     ASSIGN_OR_RETURN(ParsedFlags own, add_flags(flags, {}));
     return std::vector<ModelSpec>{

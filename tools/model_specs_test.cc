@@ -57,6 +57,8 @@ TEST(ModelSpecs, ErrorsCiteTheModelAndSayWhatIsRight) {
   EXPECT_THAT(error_of({"-m", "s=a.gguf,parallel"}), HasSubstr("--parallel needs a value"));
   EXPECT_THAT(error_of({"-m", "s=a.gguf,help"}), HasSubstr("unknown flag"));
   EXPECT_THAT(error_of({"-m", "s=a.gguf,"}), HasSubstr("unknown flag"));
+  EXPECT_THAT(error_of({"-m", "a.gguf,ctx-size=64"}), HasSubstr("write --model NAME=a.gguf,ctx-size=64"));
+  EXPECT_THAT(error_of({"-m", "dir/a.gguf,np=2"}), HasSubstr("flags behind a file need a name"));
   EXPECT_THAT(error_of({"-m", "s="}), HasSubstr("the file is missing"));
   EXPECT_THAT(error_of({"-m", "=a.gguf", "-m", "t=b.gguf"}), HasSubstr("needs a name"));
   EXPECT_THAT(error_of({"-m", "a.gguf", "-m", "t=b.gguf"}), HasSubstr("--model a.gguf: of several models each needs"));
