@@ -57,7 +57,7 @@ class Doctor(CliTest):
     def test_what_fits_and_what_does_not(self):
         longest = self.ask("-m", LLAMA, "-c", "0")["n_ctx_max"]
         report = self.ask("-m", LLAMA, "-c", str(longest * 2))
-        self.expect(report, "context", "warn", "trained on", f"--ctx-size {longest}")
+        self.expect(report, "context", "warn", f"up to {longest * 2} tokens fit.*trained on {longest}", f"--ctx-size {longest}")
         # Less and less memory: the longest context stops fitting first.
         for kib in range(2048, 1024, -64):
             budget = ["-m", LLAMA, "--device-memory", f"{kib}K"]
@@ -66,10 +66,17 @@ class Doctor(CliTest):
         report = self.ask("-c", "0", *budget, fails=True)
         self.assertLess(report["n_ctx_max"], longest)
         self.expect(report, "context", "bad", f"{longest} are asked for", f"--ctx-size {report['n_ctx_max']}")
+        report_beyond = self.ask("-c", str(longest * 8), *budget, fails=True)
+        self.expect(report_beyond, "context", "bad", f"up to {report['n_ctx_max']} tokens fit.*trained on {longest}")
         self.assertGreaterEqual(self.ask("-c", str(report["n_ctx_max"]), *budget)["n_ctx_max"], report["n_ctx_max"])
         report = self.ask("-m", LLAMA, "-c", "0", "--device-memory", "64K", fails=True)
         self.expect(report, "devices", "bad", "cpu:0 needs", "more free memory")
         self.assertNotIn("n_ctx_max", report)
+
+    def test_what_fits_only_elsewhere(self):
+        common = ["-m", GEMMA, "-np", "1", "-c", "512", "--device", "cpu:0,cpu:1", "--device-memory", "1900K"]
+        self.expect(self.ask(*common, fails=True), "devices", "bad", "cpu:1 needs .* and has", "--tensor-split 4,3 .*--fit on")
+        self.expect(self.ask(*common, "--fit", "on"), "devices", "warn", "4 of 7 layers")
 
     def test_devices(self):
         report = self.ask("-m", LLAMA, "--device", "cpu:0,cpu:1", "-sm", "tensor", "-c", "256")

@@ -86,18 +86,18 @@ Check check_template(const ParsedFlags& flags, const Model& model) {
 }
 
 // A context of the asked length fits, or the longest that does.
-Check check_context(const ParsedFlags& flags, const Fit& longest, int64_t n_ctx_train) {
+Check check_context(const ParsedFlags& flags, const Fit& longest, int64_t n_ctx_train, int64_t asked) {
   const auto most = longest.model.context.n_ctx;
-  const auto given = static_cast<int64_t>(flags.get_uint("ctx-size"));
-  const int64_t asked = given == 0 ? n_ctx_train : given;
   Check check{.name = "context", .found = fmt::format("up to {} tokens fit; {} are asked for", most, asked)};
-  if (asked > n_ctx_train) {
-    check.verdict = flags.given("ctx-size") ? Verdict::kWarn : Verdict::kOk;
-    check.found += fmt::format("; the model was trained on {}", n_ctx_train);
-    check.to_do = flags.given("ctx-size") ? fmt::format("--ctx-size {}", most) : "";
-  } else if (asked > most) {
+  if (asked > most) {
     check.verdict = Verdict::kBad;
     check.to_do = fmt::format("--ctx-size {}, or smaller caches: --cache-type-k q8_0 --cache-type-v q8_0", most);
+  } else if (asked > n_ctx_train) {
+    check.verdict = flags.given("ctx-size") ? Verdict::kWarn : Verdict::kOk;
+    check.to_do = flags.given("ctx-size") ? fmt::format("--ctx-size {}", n_ctx_train) : "";
+  }
+  if (asked > n_ctx_train) {
+    check.found += fmt::format("; the model was trained on {}", n_ctx_train);
   }
   return check;
 }
@@ -142,7 +142,10 @@ ModelChecks check_model(const ParsedFlags& flags) {
   }
   FitRequest request;
   request.model = model_options(flags);
-  request.model.context.n_ctx = 0;
+  const int64_t n_ctx_train = definition->info.n_ctx_train;
+  const auto given = static_cast<int64_t>(flags.get_uint("ctx-size"));
+  const int64_t asked = given == 0 ? n_ctx_train : given;
+  request.model.context.n_ctx = std::max(asked, n_ctx_train);
   request.model.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
   request.model.context.n_kv_tokens = ContextOptions::kAsOne;
   request.modes = {{request.model.split_mode, request.model.tensor_split}};
@@ -162,8 +165,16 @@ ModelChecks check_model(const ParsedFlags& flags) {
   for (const FitDevice& device : longest->devices) {
     result.needed_bytes += device.needs[0].total();
   }
-  add(check_devices(*longest));
-  add(check_context(flags, *longest, definition->info.n_ctx_train));
+  Check devices = check_devices(*longest);
+  if (!devices.to_do.empty() && given > 0 && flags.get_string("fit") == "off") {
+    request.model.context.n_ctx = given;
+    if (const Status as_asked = count_model(request.model).status(); as_asked.code() == ErrorCode::kDoesNotFit) {
+      devices.verdict = Verdict::kBad;
+      devices.found = as_asked.message();
+    }
+  }
+  add(std::move(devices));
+  add(check_context(flags, *longest, n_ctx_train, asked));
   return result;
 }
 
