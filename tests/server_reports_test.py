@@ -168,6 +168,14 @@ class ServerLife(unittest.TestCase):
                     self.assertIn(reply["stop_type"], ("limit", "eos"))
             self.assertEqual(server.call("GET", "/health")[0], 200)
 
+    def test_a_missing_template_is_said(self):
+        server = self.start(model=str(DATA / "tiny-gemma3.gguf"))
+        server.wait_for(r"^note: tiny-gemma3\.gguf has no chat template; ChatML is used$")
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("{{ messages[0].content }}")
+            file.flush()
+            self.assertNotIn("no chat template", self.start("--chat-template-file", file.name).text())
+
     def test_templates(self):                                                                 # 20733, 20305
         late = [*HELLO, {"role": "system", "content": "late"}, *HELLO]
         for source, messages, status, pattern in (

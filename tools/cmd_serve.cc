@@ -121,6 +121,9 @@ Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOpt
   if (flags.given("chat-template-file")) {
     ASSIGN_OR_RETURN(served->template_source, read_input(flags.get_string("chat-template-file")));
   }
+  if (served->template_source.empty()) {
+    log.info(fmt::format("note: {} has no chat template; ChatML is used", served->name));
+  }
   ASSIGN_OR_RETURN(ChatTemplate chat_template, served->model->chat_template(served->template_source));
   served->chat_template = std::make_unique<ChatTemplate>(std::move(chat_template));
   served->chat_format = detect_chat_format(served->template_source);
