@@ -208,6 +208,11 @@ class BadRequests(ServerTest):
         self.bad(400, r"\w", chat, {"messages": [5]})
         self.bad(400, r"\w", chat, {"messages": [{"content": "no role"}]})
         self.bad(400, "prompt", "/completion", {})
+        for path in (chat, "/chat/completions", "/apply-template"):
+            self.bad(400, '"messages" is empty', path, {"messages": []})
+        self.bad(400, '"input" is an array.*at least one item', "/v1/responses", {"input": []})
+        self.assertEqual(self.server.call("POST", "/v1/messages", {"messages": [], "max_tokens": 1})[0], 400)
+        self.bad(501, '"suffix".*/infill', "/v1/completions", {"prompt": "a", "suffix": "b"}, "not_supported_error")
 
     def test_every_field_of_a_wrong_type(self):
         wrong = [[], {}, "text", True, -7.5, 1e308, [[[]]], {"a": {"b": []}}]

@@ -132,8 +132,11 @@ Status api_embeddings(Call& call) {
   const Fields fields(body);
   ASSIGN_OR_RETURN(EmbeddingOptions options, read_options(call, fields));
   const std::string_view field = fields.has("input") || !fields.has("content") ? "input" : "content";
-  if (const Json* found = fields.find(field);
-      found != nullptr && (is_empty(*found) || (found->is_array() && std::ranges::any_of(*found, is_empty)))) {
+  const Json* found = fields.find(field);
+  if (found != nullptr && is_empty(*found)) {
+    return {ErrorCode::kInvalidArgument, fields.label(field) + " is empty; it needs a text"};
+  }
+  if (found != nullptr && found->is_array() && std::ranges::any_of(*found, is_empty)) {
     return {ErrorCode::kInvalidArgument, fields.label(field) + " has an empty text; every text needs a token"};
   }
   ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> inputs, read_prompts(call, body, field, kInputsMax));

@@ -342,7 +342,8 @@ Status api_openai_completions(Call& call) {
   std::string suffix;
   TRY(fields.read("suffix", suffix));
   if (!suffix.empty()) {
-    return {ErrorCode::kUnsupported, "field \"suffix\": this server does not fill in the middle"};
+    return {ErrorCode::kUnsupported,
+            "field \"suffix\": this API does not fill in the middle; /infill does, with input_prefix and input_suffix"};
   }
   ASSIGN_OR_RETURN(ServingRequest request, read_generation(call, body));
   if (!fields.has("max_tokens") && !fields.has("max_completion_tokens") && !fields.has("n_predict") &&

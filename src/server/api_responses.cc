@@ -130,12 +130,12 @@ Result<Json> to_chat(const Json& body) {
   }
   if (input->is_string()) {
     messages.push_back({{"role", "user"}, {"content", *input}});
-  } else if (input->is_array()) {
+  } else if (input->is_array() && !input->empty()) {
     for (size_t i = 0; i < input->size(); ++i) {
       TRY(add_item((*input)[i], fmt::format("input[{}]", i), messages));
     }
   } else {
-    return fields.wrong("input", *input, "a string or an array");
+    return fields.wrong("input", *input, "a string or an array with at least one item");
   }
   out["messages"] = std::move(messages);
   return out;

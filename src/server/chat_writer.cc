@@ -61,6 +61,10 @@ ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, int6
 }  // namespace
 
 Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names) {
+  if (const auto messages = body.find("messages");
+      messages != body.end() && messages->is_array() && messages->empty()) {
+    return Status(ErrorCode::kInvalidArgument, "field \"messages\" is empty; it needs at least one message");
+  }
   PreparedChat chat;
   chat.format = call.model->chat_format;
   ASSIGN_OR_RETURN(chat.reasoning,
