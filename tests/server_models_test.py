@@ -62,8 +62,8 @@ def needs(*models):
     try:
         found = []
         for name in (model.split("=")[0] for model in models):
-            status, _, reply = server.call("POST", "/tokenize", {"content": "a", "model": name})
-            assert status == 500, reply
+            status, headers, reply = server.call("POST", "/tokenize", {"content": "a", "model": name})
+            assert status == 503 and headers["Retry-After"] is None, reply
             found.append(float(re.search(r"cpu:0 needs ([\d.]+) MiB", reply["error"]["message"])[1]))
         return found
     finally:

@@ -331,6 +331,7 @@ int http_status_of(const Status& status) {
     case ErrorCode::kNotFound: return 404;
     case ErrorCode::kBusy: return 429;
     case ErrorCode::kUnsupported: return 501;
+    case ErrorCode::kDoesNotFit:
     case ErrorCode::kCancelled: return 503;
     default: return 500;
   }
@@ -346,7 +347,7 @@ std::string error_body(int status, std::string_view message, std::string_view pa
 
 void reply_error(HttpExchange& exchange, const Status& status, std::string_view path) {
   const int code = http_status_of(status);
-  if (code == 429 || code == 503) {
+  if (code == 429 || (code == 503 && status.code() != ErrorCode::kDoesNotFit)) {  // what does not fit never will
     exchange.add_header("Retry-After", "1");
   }
   exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), path));
