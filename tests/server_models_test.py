@@ -109,6 +109,14 @@ class TwoModels(ServerTest):
         self.assertEqual((status, reply["type"], reply["error"]["type"]), (404, "error", "not_found_error"))
         self.assertEqual(self.server.call("GET", "/props?model=c")[0], 404)
 
+    def test_one_by_its_name(self):
+        for name, listed in self.server.models().items():
+            for path in ("/v1/models/", "/models/"):
+                self.assertEqual(self.good("GET", path + name), listed)
+        status, _, reply = self.server.call("GET", "/v1/models/c")
+        self.assertEqual((status, reply["error"]["message"]), (404, "there is no model \"c\"; this server has a, b"))
+        self.assertEqual(self.server.call("POST", "/v1/models/a", {})[0], 405)
+
     def test_flags_of_one_model(self):
         for name, n_ctx, n_slots in (("a", 256, 2), ("b", 128, 3)):
             self.server.tokens(name)

@@ -78,6 +78,29 @@ Result<size_t> named_model(const Call& call, const ModelRegistry& models) {
   return models.find(name);
 }
 
+Json model_json(const Call& call, const ModelRegistry& models, size_t i, const ModelView& view) {
+  const bool has_failed = view.phase == ModelPhase::kFailed;
+  Json status = {{"value", model_phase_name(has_failed ? ModelPhase::kUnloaded : view.phase)}};
+  if (has_failed) {
+    status.update(Json{{"failed", true}, {"error", view.failure.message()}});
+  }
+  Json model = {{"id", view.name},
+                {"object", "model"},
+                {"created", call.server.created()},
+                {"owned_by", "tessera"},
+                {"status", std::move(status)}};
+  if (const ModelRegistry::Lease served = models.peek(i)) {
+    const ModelSummary& summary = served->model->summary();
+    model["meta"] = {{"vocab_type", served->model->tokenizer().model()},
+                     {"n_vocab", summary.n_vocab},
+                     {"n_ctx_train", summary.n_ctx_train},
+                     {"n_embd", summary.n_embd},
+                     {"n_params", summary.n_params},
+                     {"size", summary.file_bytes}};
+  }
+  return model;
+}
+
 // The file of a slot: a plain name inside of the folder, so that no request reaches another file.
 Result<std::string> slot_file(const Call& call, const std::string& name) {
   const bool is_plain = !name.empty() && name.size() <= 200 && name.front() != '.' &&
@@ -103,29 +126,19 @@ Status api_models(Call& call) {
   const std::vector<ModelView> views = models->list();
   Json list = Json::array();
   for (size_t i = 0; i < views.size(); ++i) {
-    const ModelView& view = views[i];
-    const bool has_failed = view.phase == ModelPhase::kFailed;
-    Json status = {{"value", model_phase_name(has_failed ? ModelPhase::kUnloaded : view.phase)}};
-    if (has_failed) {
-      status.update(Json{{"failed", true}, {"error", view.failure.message()}});
-    }
-    Json model = {{"id", view.name},
-                  {"object", "model"},
-                  {"created", call.server.created()},
-                  {"owned_by", "tessera"},
-                  {"status", std::move(status)}};
-    if (const ModelRegistry::Lease served = models->peek(i)) {
-      const ModelSummary& summary = served->model->summary();
-      model["meta"] = {{"vocab_type", served->model->tokenizer().model()},
-                       {"n_vocab", summary.n_vocab},
-                       {"n_ctx_train", summary.n_ctx_train},
-                       {"n_embd", summary.n_embd},
-                       {"n_params", summary.n_params},
-                       {"size", summary.file_bytes}};
-    }
-    list.push_back(std::move(model));
+    list.push_back(model_json(call, *models, i, views[i]));
   }
   call.reply_json({{"object", "list"}, {"data", std::move(list)}});
+  return {};
+}
+
+Status api_model(Call& call) {
+  const std::shared_ptr<ModelRegistry> models = call.server.models();
+  constexpr std::string_view kBefore = "/models/";
+  ASSIGN_OR_RETURN(
+      const size_t model,
+      models->find(std::string_view(call.request.path).substr(call.request.path.find(kBefore) + kBefore.size())));
+  call.reply_json(model_json(call, *models, model, models->list()[model]));
   return {};
 }
 

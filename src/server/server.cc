@@ -42,6 +42,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/health", api_health, true, Needs::kNothing},
     {"GET", "/models", api_models, true, Needs::kModels},
     {"GET", "/v1/models", api_models, true, Needs::kModels},
+    {"GET", "/models/", api_model, true, Needs::kModels},  // and a name
+    {"GET", "/v1/models/", api_model, true, Needs::kModels},
     {"POST", "/models/load", api_load_model, false, Needs::kModels},
     {"POST", "/models/unload", api_unload_model, false, Needs::kModels},
     {"GET", "/props", api_props},

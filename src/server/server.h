@@ -147,6 +147,7 @@ Status api_completion(Call& call);
 Status api_infill(Call& call);
 Status api_embeddings(Call& call);
 Status api_models(Call& call);
+Status api_model(Call& call);
 Status api_load_model(Call& call);
 Status api_unload_model(Call& call);
 Status api_openai_completions(Call& call);
