@@ -102,6 +102,16 @@ class OpenAi(Case):
         finally:
             server.stop()
 
+    def test_log_row(self):
+        server = Server("--embeddings", "--log-format", "json")
+        try:
+            n_prompt = server.call("POST", "/v1/embeddings", {"input": ["a row", "of its own"]})[2]["usage"]["prompt_tokens"]
+            row = json.loads(server.wait_for(r'^\{.*"path":"/v1/embeddings".*$')[0])
+            self.assertEqual(row["prompt_tokens"], n_prompt)
+            self.assertFalse({"tokens", "tokens_per_second", "first_token_ms"} & row.keys())
+        finally:
+            server.stop()
+
     def test_errors(self):
         path = "/v1/embeddings"
         self.bad(400, '"input" is missing', path, {})

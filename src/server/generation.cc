@@ -95,6 +95,7 @@ Status Generation::start(std::vector<ServingRequest> requests, bool in_turn) {
     const std::lock_guard lock(mutex_);
     requests_ = std::move(requests);
     in_turn_ = in_turn;
+    row_.generates = !requests_.front().pooling;
     if (const Status status = submit_rest(); !status.ok()) {
       failed_ = true;  // those before it end unheard
       cancel();
@@ -171,9 +172,11 @@ void Generation::on_end(size_t choice, const ServingEnd& end) {
 void Generation::add_to_row(size_t choice, const ServingEnd& end) {
   const ServingTimings& timings = end.timings;
   if (choice == 0) {
-    row_.n_prompt = end.n_prompt;
-    row_.n_cached = timings.cached_n;
     row_.first_token_ms = timings.first_token_ms;
+  }
+  if (choice == 0 || !row_.generates) {  // choices have one prompt, embeddings one each
+    row_.n_prompt += end.n_prompt;
+    row_.n_cached += timings.cached_n;
   }
   row_.n_predicted += timings.predicted_n;
   predicted_ms_ = std::max(predicted_ms_, timings.predicted_ms);

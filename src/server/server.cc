@@ -306,12 +306,12 @@ void Server::log_request(const HttpRequest& request, int status, Clock::time_poi
     Json json = {
         {"method", request.method}, {"path", request.path}, {"peer", request.peer}, {"status", status}, {"ms", ms}};
     if (!row.stop.empty()) {
-      json.update(Json{{"prompt_tokens", row.n_prompt},
-                       {"cached_tokens", row.n_cached},
-                       {"first_token_ms", row.first_token_ms},
+      json.update(Json{{"prompt_tokens", row.n_prompt}, {"cached_tokens", row.n_cached}, {"stop", row.stop}});
+    }
+    if (!row.stop.empty() && row.generates) {
+      json.update(Json{{"first_token_ms", row.first_token_ms},
                        {"tokens", row.n_predicted},
-                       {"tokens_per_second", row.tokens_per_s},
-                       {"stop", row.stop}});
+                       {"tokens_per_second", row.tokens_per_s}});
     }
     log_.write(level, dump_json(json));
     return;
@@ -319,8 +319,12 @@ void Server::log_request(const HttpRequest& request, int status, Clock::time_poi
   // As JSON has it: what clients send does nothing to a terminal.
   std::string text = fmt::format("{} {} {} {:.0f} ms", request.method, dump_json(request.path), status, ms);
   if (!row.stop.empty()) {
-    text += fmt::format(", prompt {} ({} cached), first token {:.0f} ms, {} tokens, {:.1f} tokens/s, {}", row.n_prompt,
-                        row.n_cached, row.first_token_ms, row.n_predicted, row.tokens_per_s, row.stop);
+    text += fmt::format(", prompt {} ({} cached)", row.n_prompt, row.n_cached);
+    if (row.generates) {
+      text += fmt::format(", first token {:.0f} ms, {} tokens, {:.1f} tokens/s", row.first_token_ms, row.n_predicted,
+                          row.tokens_per_s);
+    }
+    text += ", " + row.stop;
   }
   log_.write(level, text);
 }

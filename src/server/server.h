@@ -79,7 +79,8 @@ struct LogRow {
   int64_t n_predicted = 0;
   double first_token_ms = 0;
   double tokens_per_s = 0;
-  std::string stop;  // empty: no generation
+  std::string stop;       // empty: neither a generation nor an embedding
+  bool generates = true;  // false: an embedding, of which n_prompt and n_cached are told
 };
 
 struct Route;  // of the table in server.cc
