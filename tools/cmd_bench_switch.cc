@@ -58,10 +58,11 @@ class MemoryWatch {
     ASSIGN_OR_RETURN(thread_, start_thread("watch", [this] {
                        const auto begin = std::chrono::steady_clock::now();
                        int64_t n_looks = 0;
-                       for (; !stops_; ++n_looks) {
+                       do {
                          most_ = std::max(most_, resident_bytes());
+                         ++n_looks;
                          std::this_thread::sleep_for(kWatchPause);
-                       }
+                       } while (!stops_);
                        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
                        looks_per_s_ = static_cast<double>(n_looks) / time.count();
                      }));
