@@ -198,7 +198,7 @@ class SwitchBench {
     note_bytes(sides_[1]);
     TRY(leave(1));
     watch.stop();
-    resident_peak_ = watch.most();
+    resident_peak_ = std::max({watch.most(), sides_[0].resident, sides_[1].resident});
     looks_per_s_ = watch.looks_per_s();
     return {};
   }
