@@ -28,6 +28,15 @@ inline bool better(const TokenProbability& a, const TokenProbability& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
+/// Sum of the probabilities, which need not be 1.
+inline double total_weight(const std::vector<TokenProbability>& list) {
+  double total = 0;
+  for (const TokenProbability& c : list) {
+    total += c.probability;
+  }
+  return total;
+}
+
 /// Extends the sorted beginning of a list from n_sorted to n elements. Result: how many are sorted now.
 template <typename T, typename Less>
 size_t sort_further(std::vector<T>& list, size_t n_sorted, size_t n, const Less& less) {

@@ -11,14 +11,6 @@ namespace {
 
 constexpr size_t kFirstSorted = 64;
 
-double total_weight(const std::vector<TokenProbability>& list) {
-  double total = 0;
-  for (const TokenProbability& c : list) {
-    total += c.probability;
-  }
-  return total;
-}
-
 // Of weighed candidates, in nats: -ln p is ln total plus what the logit lies below the best.
 double entropy_of(const Candidates& candidates, const std::vector<TokenProbability>& list, double total) {
   double sum = 0;

@@ -10,14 +10,6 @@ namespace {
 constexpr double kEndFactor = 3;
 constexpr double kLeast = 0.2;
 
-double sum_of(const std::vector<TokenProbability>& list) {
-  double sum = 0;
-  for (const TokenProbability& c : list) {
-    sum += c.probability;
-  }
-  return sum;
-}
-
 // Control tokens have no text to share.
 std::string_view text_of(const Tokenizer& tokenizer, int32_t id) {
   return tokenizer.is_control(id) ? std::string_view() : tokenizer.piece(id);
@@ -54,7 +46,7 @@ void keep_infill(Candidates& candidates, const Tokenizer& tokenizer, std::option
   }
   const TokenProbability best = list.front();
   const auto is_end = [&](const TokenProbability& c) { return tokenizer.is_end_of_generation(c.id); };
-  const double total = sum_of(list);
+  const double total = total_weight(list);
   double ends = 0;
   for (TokenProbability& c : list) {
     c.probability /= total;
@@ -74,7 +66,7 @@ void keep_infill(Candidates& candidates, const Tokenizer& tokenizer, std::option
   if (n_texts == 0) {
     list.assign(1, end ? TokenProbability{.id = *end, .logit = 1, .probability = 1} : best);
   } else {
-    const double least = sum_of(list) / static_cast<double>(n_texts + 1);
+    const double least = total_weight(list) / static_cast<double>(n_texts + 1);
     keep([&](const TokenProbability& c) { return is_end(c) || c.probability >= least; });
   }
   candidates.changed();

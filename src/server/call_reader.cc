@@ -140,6 +140,14 @@ CallReader::Head CallReader::head_of(std::string_view text) const {
     head.found = is_head ? Found::kYes : cursor.is_short() ? Found::kMaybe : Found::kNo;
     return head;
   };
+  // The arguments, which are to be an object, begin here.
+  const auto object = [&] {
+    cursor.skip_blanks();
+    const size_t at = cursor.at();
+    told(cursor.take("{"));
+    head.n_bytes = at;
+    return head;
+  };
   cursor.skip_blanks();
   if (cursor.is_at_end()) {
     head.found = Found::kMaybe;
@@ -191,12 +199,7 @@ CallReader::Head CallReader::head_of(std::string_view text) const {
     if (!cursor.take(",") || (!key("\"arguments\"") && !key("\"parameters\""))) {
       return told(false);
     }
-    cursor.skip_blanks();
-    const size_t at = cursor.at();
-    const bool is_object = cursor.take("{");
-    told(is_object);
-    head.n_bytes = at;
-    return head;
+    return object();
   }
   // A bare name.
   const auto name = cursor.take_until("<[{");
@@ -223,12 +226,7 @@ CallReader::Head CallReader::head_of(std::string_view text) const {
       return told(false);
     }
   }
-  cursor.skip_blanks();
-  const size_t at = cursor.at();
-  const bool is_object = cursor.take("{");
-  told(is_object);
-  head.n_bytes = at;
-  return head;
+  return object();
 }
 
 bool CallReader::read_head(std::string& held, bool is_end, std::vector<ChatPiece>& pieces) {
