@@ -4,6 +4,7 @@ library is needed. Debian's packages chromium and chromium-driver.
 import contextlib
 import http.client
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -26,7 +27,8 @@ class Browser:
 
     def __init__(self, width=1280, height=900):
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self.log = tempfile.TemporaryFile()
+        # Read by its name: the position of a descriptor would be shared with the program, which writes there.
+        self.log = tempfile.NamedTemporaryFile()
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=self.log, stderr=subprocess.STDOUT)
         self.port = int(self.until(lambda: self.logged(r"successfully on port (\d+)"), "chromedriver's port")[1])
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -37,8 +39,7 @@ class Browser:
         self.session = "/session/" + self.call("POST", "/session", {"capabilities": {"alwaysMatch": options}})["sessionId"]
 
     def logged(self, pattern):
-        self.log.seek(0)
-        return re.search(pattern, self.log.read().decode())
+        return re.search(pattern, pathlib.Path(self.log.name).read_text(errors="replace"))
 
     def close(self):
         with contextlib.suppress(OSError, AssertionError):

@@ -308,7 +308,8 @@ TEST(ServedEmbeddings, TakeTheWholeContextAndNoMore) {
   ASSERT_TRUE(serving.ok());
   ServingRequest request = text_request(1, 128);
   request.pooling = Pooling::kMean;
-  const ServingEnd& end = submit(**serving, request)->wait();
+  const auto sink = submit(**serving, request);  // what ended lies in it
+  const ServingEnd& end = sink->wait();
   EXPECT_TRUE(end.status.ok()) << end.status.message();
   EXPECT_EQ(std::ssize(end.embedding), m.model->summary().n_embd);
   request.prompt.push_back(1);

@@ -33,7 +33,8 @@ class Server:
     """A server on a free port; its standard error is kept in lines."""
 
     def __init__(self, *flags, model=MODEL, wait=True, context=256):
-        self.log = tempfile.TemporaryFile()
+        # Read by its name: the position of a descriptor would be shared with the program, which writes there.
+        self.log = tempfile.NamedTemporaryFile()
         self.process = subprocess.Popen([program(), "serve", "-m", model, "--port", "0", "-c", str(context), "-np", "2", "-t", "2",
                                          *flags], stdout=subprocess.DEVNULL, stderr=self.log)
         self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
@@ -41,8 +42,7 @@ class Server:
             self.wait_for(r"^ready$")
 
     def text(self):
-        self.log.seek(0)
-        return self.log.read().decode()
+        return pathlib.Path(self.log.name).read_text(errors="replace")
 
     def wait_for(self, pattern):
         end = time.monotonic() + TIMEOUT_S
