@@ -1,16 +1,22 @@
 #!/bin/bash
 # Shows what tessera is for: installs what it needs, builds, brings a small model, asks it a question, and then answers
 # the same request on two devices under both splits, with speeds, memory and proof that every bit is the same, and a long
-# one that switches from one split to the other.
+# one that switches from one split to the other, or lets --split-policy choose.
 #
 #   demo.sh ["QUESTION"]
+#   demo.sh --rounds N      of the long request, for medians that can be relied on; default 3
 #
 # Safe to repeat; a second run takes seconds.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$root"
-case ${1:-} in -h | --help) usage; exit 0 ;; esac
+rounds=3
+case ${1:-} in
+    -h | --help) usage; exit 0 ;;
+    --rounds) rounds=${2:-}; shift $(($# < 2 ? $# : 2)) ;;
+esac
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || die "--rounds is '$rounds'; it is a whole number from 1"
 
 question=${1:-"Explain in a few sentences why the sky is blue at noon and red in the evening."}
 model=models/smollm2-135m-instruct-q4_1.gguf
@@ -48,16 +54,24 @@ for placement in "cpu:0 none" "cpu:0,cpu:1 layer" "cpu:0,cpu:1 tensor"; do
 done
 "$python" scripts/demo_table.py "$work" none layer tensor
 
-# One placement for the prompt and another for the answer, in turns, so that a busy minute slows all of them.
+# One placement for the prompt and another for the answer, and what the policy chooses, in turns, so that a busy minute
+# slows all of them. The policy measures in a run of its own, since it keeps what it found.
 head -c 8000 HACKING.md >"$work/long.txt"
-say "a long prompt read under one split and answered under another, three times each"
-for round in 1 2 3; do
+rm -f "$work"/*-*.json
+long_run() {   # long_run OUT FLAGS...
+    local out=$1
+    shift
+    build/tessera run -m "$model" -c 4096 --cuts 2 --temp 0 -n 128 --ignore-eos --no-conversation --json \
+        --device cpu:0,cpu:1 --policy-cache "$work/policy.json" "$@" -f "$work/long.txt" >"$out" 2>"$work/step.log" ||
+        { tail -n 10 "$work/step.log" >&2; die "tessera run failed with $*"; }
+}
+say "a long prompt read under one split and answered under another, $rounds times each"
+long_run "$work/measured.json" --split-policy auto
+for round in $(seq "$rounds"); do
     for splits in "layer layer" "tensor tensor" "layer tensor" "tensor layer"; do
         read -r reads answers <<<"$splits"
-        build/tessera run -m "$model" -c 4096 --cuts 2 --temp 0 -n 128 --ignore-eos --no-conversation --json \
-            --device cpu:0,cpu:1 -psm "$reads" -sm "$answers" -f "$work/long.txt" \
-            >"$work/$reads-$answers.$round.json" 2>"$work/step.log" ||
-            { tail -n 10 "$work/step.log" >&2; die "tessera run failed under -psm $reads -sm $answers"; }
+        long_run "$work/$reads-$answers.$round.json" -psm "$reads" -sm "$answers"
     done
+    long_run "$work/policy-auto.$round.json" --split-policy auto
 done
 "$python" scripts/demo_switches.py "$work"

@@ -121,8 +121,8 @@ class MemoryRange {
   [[nodiscard]] virtual std::byte* base() const = 0;
   [[nodiscard]] virtual uint64_t reserved_bytes() const = 0;
   [[nodiscard]] virtual uint64_t committed_bytes() const = 0;
-  /// Grows or shrinks the backed part. New bytes are zero. Errors: kDoesNotFit (over budget, says needed and free),
-  /// kOutOfMemory; then nothing changed.
+  /// Grows or shrinks the backed part. New bytes are zero. Errors, of growing only: kDoesNotFit (over budget, says
+  /// needed and free), kOutOfMemory; then nothing changed. Shrinking never fails.
   virtual Status resize(uint64_t bytes) = 0;
 };
 

@@ -2,20 +2,22 @@
 // The planner of transitions: in which pieces and in what order the bytes of a model go from one map to another, in
 // place. Pure: it runs without any device, and the same request always gives the same plan.
 //
-// Every extent (a tile, a run of used KV pages, a recurrent state) lies on the grid in both maps. So each grid position
-// has at most one unit that leaves it and at most one that arrives: a transition is a partial permutation of positions,
-// and falls into paths and cycles.
+// Every extent (a tile, a run of used KV pages, a recurrent state) has one size wherever it lies, and lies on the grid
+// in both maps; where pools have different units, the smallest is the grid of all. So each grid position has at most
+// one unit that leaves it and at most one that arrives: a transition is a partial permutation of positions, and falls
+// into paths and cycles.
 //
 // Why it cannot deadlock. A unit may move once its destination is empty. A path ends in an empty position, so its last
 // unit can move, which empties the position before it, and so on to its start: paths run from their free end and need
 // no room. When nothing more can move, all that is left are cycles. One run of units is then copied to staging; each
 // cycle that it touches becomes a path ending where the run lay, which runs as before; at its end the run's own
 // destination is empty and the run leaves staging. Each round finishes at least one unit and returns the staging, so
-// one piece of staging is always enough and the rounds end.
+// one piece of staging, which may be as small as one unit, is always enough and the rounds end.
 //
-// What holds at any time. No move writes where bytes are that have no other copy, so every prefix of the moves can be
-// undone by the same moves backwards, within the same memory. Nothing is given back before the transition commits:
-// a device needs max(old, new) for the extents, plus its staging.
+// What holds at any time. No move writes where bytes are that have no other copy, so every set of moves that has with
+// each move those that its `after` names can be undone by the same moves backwards, within the same memory; a move that
+// was cut short wrote only where nothing was. Nothing is given back before the transition commits: each pool needs
+// max(old, new) for its extents, plus its staging.
 
 #include <cstdint>
 #include <functional>
@@ -35,7 +37,8 @@ struct PoolPosition {
 };
 
 /// Bytes that stay together, and where they lie before and after. From nowhere: read from the other copy. To nowhere:
-/// dropped, since the other copy stays; its place counts as empty from the start, so undoing reads it from there again.
+/// dropped, since the other copy stays; its place counts as empty from the start, so undoing reads it from the other
+/// copy again.
 struct Extent {
   uint64_t bytes = 0;
   PoolPosition from;
@@ -64,12 +67,13 @@ struct Move {
   PoolPosition to;
   bool from_staging = false;
   bool to_staging = false;
-  std::vector<int32_t> after;  // earlier moves that must have ended: they empty `to`, or bring `from`
+  std::vector<int32_t> after;  // earlier moves that must have ended: they empty `to` (staging too), or bring `from`
 };
 
+/// What a pool holds at most; a device that has several needs the sum of theirs.
 struct DevicePeak {
-  uint64_t region_before = 0;  // end of the last extent in either map
-  uint64_t region_after = 0;
+  uint64_t region_before = 0;  // end of the last extent in the old map
+  uint64_t region_after = 0;   // and in the new one
   uint64_t staging = 0;
   [[nodiscard]] uint64_t bytes() const {
     return (region_before > region_after ? region_before : region_after) + staging;
@@ -78,11 +82,11 @@ struct DevicePeak {
 
 struct Plan {
   std::vector<Move> moves;        // in an order in which they may run one by one
-  std::vector<DevicePeak> peaks;  // by device: what reserve must have
+  std::vector<DevicePeak> peaks;  // by pool: what reserve must have
   int64_t n_steps = 0;            // elementary steps that planning took: linear in units moved plus extents
 };
 
-/// Errors: kDoesNotFit (every device that lacks memory, with what it needs and has); kInvalidArgument: an offset off
+/// Errors: kDoesNotFit (every pool that lacks memory, with what it needs and has); kInvalidArgument: an offset off
 /// the grid, extents that overlap in one map (both named), a unit that is no power of two, pieces smaller than the
 /// smallest unit, an unknown device.
 Result<Plan> plan_transition(const TransitionRequest& request);

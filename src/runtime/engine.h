@@ -124,10 +124,11 @@ struct PlacementRequest {
 /// How a switch of the placement runs.
 struct TransitionOptions {
   bool wait = true;       // for its turn, while a decode or another call of the model runs; false: kBusy
-  double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone
-  uint64_t staging_bytes = uint64_t{64} << 20;  // per device, at most; less where there is less room
+  double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone, which takes time of its own
+  uint64_t staging_bytes = uint64_t{64} << 20;  // per device, at most; never more than eight pieces of 1 MiB are used
   /// Called on the loop thread with the part of the bytes that have arrived, 0 and 1 included; false: kCancelled,
-  /// undone. It may call nothing of the model and its contexts: that is kBusy.
+  /// undone. It may call nothing of the model and its contexts (kBusy, where a status is returned), nor wait for a
+  /// thread that does.
   std::function<bool(double fraction)> progress = {};
 };
 
@@ -186,15 +187,23 @@ class Model {
 
   /// Moves the weights, and the KV cache and recurrent state of every context, to where `request` wants them, between
   /// two calls of the contexts. All of them are afterwards as before: sequences, snapshots, the logits of the last
-  /// decode; their programs are lowered anew from what was asked for. Any thread, also while others decode (they wait).
-  /// Memory: every range of a device holds the larger of before and after meanwhile, and up to staging_bytes more.
-  /// Errors: kInvalidArgument (split mode, shares, homes), kBusy, kDoesNotFit (per device: what is lacking, and free),
-  /// kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then everything is as it was, and works.
-  /// kDeviceLost: a device died, or a failed switch could not be undone; the contexts are dead.
+  /// decode (they lie on the host, where they stay), embeddings; their programs are lowered anew from what each context
+  /// was opened with. What they compute from then on has the same bits as without the switch.
+  /// Any thread, also while others decode: a call that runs ends first, later ones wait for the switch. Tokenizer,
+  /// templates, samplers and other models go on meanwhile.
+  /// Memory: every range of a device (weights; each context's KV, recurrent state, scratch) holds the larger of before
+  /// and after meanwhile, and the device its staging besides. Afterwards a device may hold up to a sixteenth of its
+  /// tiles more than if loaded so, since what stays keeps its place.
+  /// Errors: kInvalidArgument (split mode, shares, homes; only the vocabulary was loaded), kBusy, kDoesNotFit (per
+  /// device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then
+  /// everything is as it was, and works.
+  /// kDeviceLost: a device died, or a failed switch could not be undone; what the devices held is gone, so every decode
+  /// and every later switch of this model says so too. The last logits, the placement and what is saved remain
+  /// readable; the model must be loaded anew.
   Result<TransitionReport> set_placement(const PlacementRequest& request, const TransitionOptions& options = {});
   /// What was last asked for and holds. Empty when only the vocabulary was loaded.
   [[nodiscard]] PlacementRequest placement() const;
-  /// One more after every switch.
+  /// One more after every switch that succeeded.
   [[nodiscard]] uint64_t placement_version() const;
 
   /// Keys of the file's metadata, in file order. Valid as long as the model.

@@ -2,16 +2,18 @@
 // A switch of a model's placement while its contexts live: reserve, move, commit, trim (docs/design.md, "Placement and
 // transition"). Private to runtime.
 //
-// Who and when: any thread asks; the switch runs on the loop thread, between two calls, when every queue is empty. So
-// nothing else reads or writes what moves.
+// Who and when: any thread asks; the switch runs on the loop thread, between two calls. Calls leave the queues empty
+// but for copies of recurrent state, which the switch waits for. So nothing else reads or writes what moves.
 //
 // Reserve is all that can fail for lack of something on a device: contexts are lowered for the new placement, the moves
 // planned, and every range grown to the larger of before and after, with staging beside them where the plan has cycles
-// (pieces of 1 MiB, at most 8 of them). Move copies (transition/executor.h) and, when it fails, has undone itself; the
-// host's memory may run out there too. Commit swaps placement, layouts and programs and allocates nothing. Trim gives
-// memory back, which cannot fail. So after an error at any step the old placement is whole and no range is larger than
-// it was; the one exception is a device that died, or a way back that failed: then the model's contexts are dead. Every
-// tile has a home before and after, so nothing is dropped or read from the file.
+// (of each device the least of staging_bytes, eight pieces of 1 MiB, and the room there is; at least one unit). Move
+// copies (transition/executor.h) and, when it fails, has undone itself; the host's memory may run out there too. Commit
+// swaps placement, layouts and programs; it allocates nothing and cannot fail. Trim gives memory back, staging too,
+// which cannot fail either. So after an error at any step the old placement is whole and no range is larger than it
+// was; the one exception is a device that died, or a way back that failed: then the model's contexts are dead. Every
+// tile has a home before and after, so nothing is dropped or read from the file. The used KV pages and the recurrent
+// state of every context follow their anchors' cuts; page tables, snapshots and logits are the host's and stay.
 
 #include <cstdint>
 #include <functional>
@@ -40,10 +42,11 @@ Result<Plan> plan_with_staging(TransitionRequest request, uint64_t staging_bytes
                                const std::function<std::optional<uint64_t>(size_t pool)>& room);
 
 /// Copies of the replicas to every device that `after` uses and `before` does not, from one that has them and keeps
-/// them. Positions are from the start of the devices' weights; `extent` is the caller's to fill.
+/// them. They land before the device's first tile, where nothing lay: no move waits for them, and they for none.
+/// Positions are from the start of the devices' weights; `extent` is the caller's to fill.
 std::vector<Move> replica_moves(const Placement& before, const Placement& after, uint64_t replica_bytes);
 
-/// As Model::set_placement(). REQUIRES: model.loop.
+/// As Model::set_placement(), from any thread. REQUIRES: model.loop is there (more than the vocabulary was loaded).
 Result<TransitionReport> switch_placement(ModelState& model, const PlacementRequest& request,
                                           const TransitionOptions& options);
 

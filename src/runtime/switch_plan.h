@@ -4,7 +4,8 @@
 //
 // Bytes of a device lie in three ranges, weights (replicas, then tiles), KV cache and recurrent state; each must hold
 // the larger of what both placements put there, and scratch the larger of both. Tiles that stay keep their places
-// (keep_places()). Of the caches only the pages that n_kv_tokens fill move, as one run per layer and cut.
+// (keep_places()). Of the caches only the pages that n_kv_tokens fill move, as one run per layer and cut; of a real
+// switch those that the sequences use, in as many runs as they lie in.
 
 #include <cstdint>
 #include <string>

@@ -1,20 +1,22 @@
 #pragma once
 // The executor of transitions: runs the moves of a plan (placement/planner.h) on devices, with a journal.
 //
-// Every move is one copy on a queue of the device where it arrives or, where nothing more comes to the other, of the
-// device that it leaves. The queues are made for the transition: what fails on one poisons neither the computing nor
-// the undoing. They run independently; a move waits only for the moves that its `after` names, and moves are submitted
-// in the order in which they would start if every queue copied at the same speed, so that all links work, in both
-// directions at once, and all queues to the end.
+// Every device that takes part has one queue, made for the transition: what fails on it poisons neither the computing
+// nor the undoing. Every move is one copy, on the queue of the device where it arrives; on that of the device which it
+// leaves, where that one has nothing to receive just then. They run independently; a move waits only for the moves that
+// its `after` names, and moves are submitted in the order in which they would start if every queue copied at the same
+// speed, so that all links work, in both directions at once, and all queues to the end.
 //
 // Cannot deadlock: `after` names earlier moves of the plan only, and the order of submission keeps that, so the first
 // unfinished move of all queues never waits (queues run what they are given in order). The way back turns every `after`
-// round, so the same holds there. Cancellation and deadline are heard between copies: they end none that is on its way.
+// round, so the same holds there. Cancellation and deadline are heard between copies: they end none that is on its way,
+// and nothing ends the way back, so the call may return later than the deadline.
 //
 // Journal. A move counts as done when its queue passed it without a failure. On a failed copy, a cancellation or the
 // deadline, no further move is submitted, those on their way end or are skipped, and then the moves that are done run
 // backwards, on fresh queues, each after the backward moves of those that had waited for it. That needs no memory on
-// any device beyond what the way forth had. Afterwards every byte lies where it lay before.
+// any device beyond what the way forth had, and waits for memory of the host. Afterwards every byte lies where it lay
+// before; only where a copy of the way back fails too is that not so (kDeviceLost).
 //
 // Threads: run_transition() is called on the thread that submits to the devices and blocks until everything has ended.
 
@@ -40,7 +42,7 @@ struct TransitionDevice {
   std::byte* staging = nullptr;  // what the plan's peaks ask for, of the pools on this device that have staging
 };
 
-/// REQUIRES: all memory is committed; no queue uses it; every move comes from a device.
+/// REQUIRES: all memory is committed; no queue uses it; every move comes from a device; the plan drops nothing.
 struct TransitionWork {
   std::vector<Move> moves;
   std::vector<TransitionPool> pools;
@@ -49,7 +51,8 @@ struct TransitionWork {
 
 struct TransitionLimits {
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
-  /// Called with the part of the bytes that have arrived, 0 and 1 included; false stops.
+  /// Called with the part of the bytes that have arrived, 0 and 1 included, on the way forth only; false stops and
+  /// undoes, also at 1. May throw nothing.
   std::function<bool(double fraction)> progress = {};
 };
 
