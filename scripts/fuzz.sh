@@ -2,10 +2,11 @@
 # Builds the fuzz targets (preset fuzz: clang, libFuzzer, address and undefined-behaviour sanitizers) and runs each for
 # its share of the time; ends with a line `N passed, N failed`, exit status 1 when one failed.
 #
-#   fuzz.sh [SECONDS] [NAME...]    SECONDS in all, default 60; NAMEs: gguf tokenizer template sampler state grammar
-#                                   schema request http api, default all
+#   fuzz.sh [SECONDS] [NAME...]    SECONDS of all targets together, default 60; NAMEs: gguf tokenizer template sampler
+#                                   state grammar schema request http api, default all
 #
-# Continuous integration runs all targets for a minute together. Half an hour each of what clients send to the server:
+# One target for each processor runs at a time: on two, SECONDS take half as long. scripts/test.sh gives what clients send
+# to the server three minutes each. Half an hour each:
 #   fuzz.sh 9000 http api request grammar schema
 #
 # Seeds lie in fuzz/corpus; what a run finds new joins them in build/fuzz/corpus, inputs that failed and the logs lie in
@@ -32,21 +33,35 @@ each=$((seconds / ${#targets[@]}))
 [ $each -gt 0 ] || each=1
 findings=build/fuzz/findings
 mkdir -p $findings
+
+# fuzz TARGET: runs it for its share of the time; its output and exit status go to files among the findings.
+fuzz() {
+    local target=$1 corpus=build/fuzz/corpus/$1 dictionary=() status=0
+    mkdir -p "$corpus"
+    [ ! -e "fuzz/$target.dict" ] || dictionary=("-dict=fuzz/$target.dict")
+    "build/fuzz/${target}_fuzz" "$corpus" "fuzz/corpus/$target" -max_total_time=$each -timeout=60 -max_len=20000 \
+        "${dictionary[@]}" -artifact_prefix="$findings/$target-" >"$findings/$target.log" 2>&1 || status=$?
+    echo $status >"$findings/$target.status"
+}
+
+for target in "${targets[@]}"; do
+    rm -f "$findings/$target.status"
+    free_slot "$(nproc)"
+    fuzz "$target" &
+done
+wait
+
 n_passed=0 n_failed=0
 for target in "${targets[@]}"; do
-    corpus=build/fuzz/corpus/$target log=$findings/$target.log
-    mkdir -p "$corpus"
-    dictionary=()
-    [ ! -e "fuzz/$target.dict" ] || dictionary=("-dict=fuzz/$target.dict")
+    log=$findings/$target.log
     printf '%-12s ' "$target"
-    if "build/fuzz/${target}_fuzz" "$corpus" "fuzz/corpus/$target" -max_total_time=$each -timeout=60 -max_len=20000 "${dictionary[@]}" \
-        -artifact_prefix="$findings/$target-" >"$log" 2>&1; then
+    if [ "$(cat "$findings/$target.status")" = 0 ]; then
         n_passed=$((n_passed + 1))
         tail -n 1 "$log"
     else
         n_failed=$((n_failed + 1))
         printf 'FAILED, see %s\n' "$log"
-        grep -E 'ERROR|SUMMARY|check failed|Test unit written' "$log" | head -n 5 | sed 's/^/    /'
+        grep -E 'ERROR|SUMMARY|check failed|Test unit written' "$log" | head -n 5 | sed 's/^/    /' || true
     fi
 done
 printf '%d passed, %d failed\n' $n_passed $n_failed

@@ -28,6 +28,11 @@ attempt() {
     done
 }
 
+# free_slot N: waits until fewer than N background jobs of this shell run.
+free_slot() {
+    while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n || true; done
+}
+
 # cpp_sources: every C and C++ file of the project, one a line, relative to the root.
 cpp_sources() {
     (cd "$root" && find src include tools bench tests fuzz examples -path tests/data -prune -o -type f \

@@ -3,7 +3,7 @@
 # failure and ends with a line `N passed, N failed` that counts single cases; exit status 1 when one failed.
 #
 #   test.sh          both builds: release, and dev with the address and undefined-behaviour sanitizers; where clang-19 is
-#                    installed also a minute of fuzzing
+#                    installed also eight minutes of fuzzing
 #   test.sh --quick  the release build only
 #
 # Logs of every step lie in build/test-logs.
@@ -71,11 +71,28 @@ add_counts() {
     printf '    %d passed, %d failed, %d skipped\n' "${counts[@]}"
 }
 
-# unittest TITLE COMMAND...: a program of Python's unittest, each case counted.
-unittest() {
-    local status=0
-    step "$@" || status=$?
-    add_counts "$1" $status "$("$python" scripts/count_tests.py --unittest "$(log_of "$1")")"
+unittest_title() { printf '%s: %s' "$1" "$(basename "$2" .py)"; }
+
+# run_unittests PRESET SCRIPT...: programs of Python's unittest over a build, each case counted. One for each processor
+# runs at a time, since they mostly wait for the program; reports come in the order of the list once all have ended.
+run_unittests() {
+    local preset=$1 scripts=("${@:2}") script title status
+    for script in "${scripts[@]}"; do
+        free_slot "$(nproc)"
+        title=$(unittest_title "$preset" "$script")
+        {
+            status=0
+            step "$title" "$python" "$script" "build/$preset/tessera" >"$(log_of "$title").report" || status=$?
+            echo $status >"$(log_of "$title").status"
+        } &
+    done
+    wait
+    for script in "${scripts[@]}"; do
+        title=$(unittest_title "$preset" "$script")
+        cat "$(log_of "$title").report"
+        status=$(cat "$(log_of "$title").status") || status=1
+        add_counts "$title" "$status" "$("$python" scripts/count_tests.py --unittest "$(log_of "$title")")"
+    done
 }
 
 # run_ctest PRESET: the test programs of a build, each case counted.
@@ -109,12 +126,7 @@ flags_page_is_current() { diff -u docs/flags.md <(build/release/tessera help --m
 for preset in "${presets[@]}"; do
     need "$preset: build" build "$preset" || continue
     run_ctest "$preset"
-    unittest "$preset: the program from outside" "$python" tests/cli_test.py "build/$preset/tessera"
-    unittest "$preset: placements from outside" "$python" tests/cli_placement_test.py "build/$preset/tessera"
-    unittest "$preset: the doctor from outside" "$python" tests/cli_doctor_test.py "build/$preset/tessera"
-    for server_test in tests/server_*test.py; do
-        unittest "$preset: $(basename "$server_test" .py)" "$python" "$server_test" "build/$preset/tessera"
-    done
+    run_unittests "$preset" tests/cli_*test.py tests/server_*test.py
     if [ "$preset" = release ]; then
         check "chat templates: 1,000 random ones, as Jinja2 has them" "$python" scripts/template_diff.py \
             random 1000 --seed 1 --test build/release/tokenizer_test
@@ -124,7 +136,8 @@ for preset in "${presets[@]}"; do
 done
 
 if [ ${#presets[@]} -gt 1 ] && command -v clang++-19 >/dev/null; then
-    check "fuzzing: 60 s over all targets" scripts/fuzz.sh 60
+    check "fuzzing: what clients send, 3 minutes each" scripts/fuzz.sh 900 http api request grammar schema
+    check "fuzzing: the other targets, 6 s each" scripts/fuzz.sh 30 gguf tokenizer template sampler state
 fi
 
 printf 'total time %d min %02d s\n' $((SECONDS / 60)) $((SECONDS % 60))
