@@ -147,6 +147,7 @@ class Page(unittest.TestCase):
     def ready(self, **sampling):
         b = self.start({"sampling": {"temperature": 0, "max_tokens": 8, **sampling}})
         b.wait("document.querySelector('#model option')")
+        b.wait("document.querySelector('#setting-top-k')")  # comes after the models: it shows the server's defaults
         return b
 
     def tearDown(self):
@@ -352,6 +353,26 @@ class Page(unittest.TestCase):
         self.assertNotIn("right key", self.curl_line(CHAT))
         self.assertIn("Bearer $API_KEY", self.curl_line(CHAT))
         self.check_curl(CHAT, "right key")
+
+    def test_the_answer_to_an_earlier_key_comes_too_late(self):
+        b = self.ready()
+        b.click("#tab-settings")
+        b.script("""const real = window.fetch;
+            const late = {ok: false, status: 401, text: async () => { window.is_read = true; return ''; }};
+            window.fetch = (path, options) => {
+              if (window.release || !path.startsWith('/props')) return real(path, options);
+              return new Promise((done) => { window.release = () => done(late); });
+            };
+            window.field = document.querySelector('#setting-api-key');""")
+        b.type("#setting-api-key", "early")
+        b.press("enter")
+        b.wait("Boolean(window.release)")
+        b.type("#setting-api-key", "er")
+        b.press("enter")
+        b.wait("!window.field.isConnected")  # the later one's answer has drawn the settings anew
+        b.script("window.release()")
+        b.wait("window.is_read")
+        self.assertEqual(b.text("#status"), "")
 
     def curl_line(self, path):
         """Opens the entry of that path."""

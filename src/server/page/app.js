@@ -87,17 +87,22 @@ let n_connects = 0;
 /** Asks the server for its models and defaults until it has them. */
 async function connect() {
   const turn = ++n_connects;
-  while (turn === n_connects) {
+  const is_late = () => turn !== n_connects;  // another key or model was chosen since, and has its own
+  while (!is_late()) {
     try {
       const models = (await request("GET", "/v1/models")).data;
+      if (is_late()) return;
       const select = by_id("model");
       select.replaceChildren(...models.map((model) => el("option", { value: model.id }, model.id)));
       if (!models.some((model) => model.id === settings.model)) settings.model = models[0]?.id ?? "";
       select.value = settings.model;
-      show_settings(await request("GET", of_model("/props")), connect);
+      const props = await request("GET", of_model("/props"));
+      if (is_late()) return;
+      show_settings(props, connect);
       say("");
       return;
     } catch (error) {
+      if (is_late()) return;
       say(error.status === 503 ? "The model is loading …" : `${error.message}.`);
       if (!by_id("panel-settings").hasChildNodes()) show_settings(null, connect);
       if (error.status !== 503 && error.status !== 0) return;
