@@ -94,7 +94,7 @@ class Switches(CliTest):
             entry = next(iter(entries.values()))
             entry["switch_s"] = [1e-6, 1e-6]
             for i, split in enumerate(entry["splits"]):
-                split["prefill"], split["generation"] = [[112, (100, 10)[i]]], [[1, (10, 100)[i]]]
+                split["prefill"], split["generation"] = [[112, (1000, 1)[i]]], [[1, (1, 1000)[i]]]
             cache.write_text(json.dumps({"version": 1, "entries": entries}), encoding="utf-8")
             ways = [(s["phase"], s["to"]) for s in self.good_json(*self.ASK, "-sm", "tensor", "--split-policy", "auto",
                                                                   "--policy-cache", cache)["switches"]]

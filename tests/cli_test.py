@@ -21,6 +21,12 @@ import cli_support
 from cli_support import CliTest, comma, DATA, EXACT, GEMMA, golden, LLAMA, q8_0_model, ROOT, run, TIMEOUT_S, TINY, with_metadata
 
 
+def is_sanitized():
+    """Whether the program has the address or the thread sanitizer in it."""
+    program = pathlib.Path(cli_support.PROGRAM).read_bytes()
+    return any(name in program for name in (b"__asan_init", b"__tsan_init"))
+
+
 class Tokenize(CliTest):
     def test_hex_lines_give_the_reference_ids(self):
         n_cases = 0
@@ -422,8 +428,8 @@ class Run(CliTest):
         self.assertEqual(len(self.good_json("logits", "-m", model, "--tokens", "1,2,3", "-n", "1")["positions"]), 3)
 
     def test_too_little_memory_or_threads_is_an_error(self):
-        if b"__asan_init" in pathlib.Path(cli_support.PROGRAM).read_bytes():
-            self.skipTest("the address sanitizer reserves more address space than the limits allow")
+        if is_sanitized():
+            self.skipTest("a sanitizer reserves more address space than the limits allow")
         for limit in range(150, 1200, 150):
             limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit << 20, limit << 20))
             done = subprocess.run([cli_support.PROGRAM, "logits", "-m", LLAMA, "--tokens", "1,2", "-n", "1", "-t", "32"],
@@ -613,7 +619,7 @@ class Bench(CliTest):
 
 class Memory(CliTest):
     def setUp(self):
-        if b"__asan_init" in pathlib.Path(cli_support.PROGRAM).read_bytes():
+        if is_sanitized():
             self.skipTest("a sanitizer takes memory of its own")
 
     def peak_bytes(self, *args):

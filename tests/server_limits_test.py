@@ -166,9 +166,14 @@ class Limits(unittest.TestCase):
 
     def test_more_prompts_than_the_queue_takes_are_refused_as_a_whole(self):
         server = self.start("-np", "1", "--queue-size", "2")
+        busy = self.client(server)  # else the first of them might be answered before the last are queued
+        busy.sendall(post(ENDLESS))
+        until(lambda: self.metric(server, "requests_processing") == 1)
         status, headers, _ = server.call("POST", "/completion", {"prompt": ["a"] * 16, "n_predict": 1})
         self.assertEqual((status, headers["Retry-After"]), (429, "1"))
-        until(lambda: self.metric(server, "requests_processing") == 0 and self.metric(server, "requests_deferred") == 0)
+        until(lambda: self.metric(server, "requests_deferred") == 0)
+        busy.close()
+        until(lambda: self.metric(server, "requests_processing") == 0)
 
 
 if __name__ == "__main__":

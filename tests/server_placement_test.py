@@ -193,7 +193,7 @@ class Limits(unittest.TestCase):
         self.assertEqual(server.call("POST", "/completion", ask)[2]["content"], wanted)
 
     def test_each_switch_is_answered_when_the_server_ends(self):
-        server = self.start("--shutdown-grace", "60")
+        server = self.start("--shutdown-grace", str(TIMEOUT_S))
         statuses = []
 
         def switch(i):

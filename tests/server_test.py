@@ -344,7 +344,7 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual((status, headers["Retry-After"]), (429, "1"), error)
 
     def test_running_requests_finish_after_sigterm(self):
-        server = self.start()
+        server = self.start("--shutdown-grace", str(TIMEOUT_S))
         with contextlib.closing(server.connect()) as busy, contextlib.closing(server.connect()) as late:
             busy.request("POST", "/completion", json.dumps({"prompt": "a", "n_predict": 200, "stream": True, "ignore_eos": True}))
             reply = busy.getresponse()

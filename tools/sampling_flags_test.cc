@@ -1,9 +1,11 @@
 #include "sampling_flags.h"
 
+#include <cstdio>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "flag_table.h"
 
@@ -30,7 +32,7 @@ TEST(SamplingFlags, WithoutFlagsTheDefaultsStand) {
 }
 
 TEST(SamplingFlags, OneGrammarOrSchema) {
-  const std::string path = ::testing::TempDir() + "sampling_flags_test.gbnf";
+  const std::string path = ::testing::TempDir() + "sampling_flags_test." + std::to_string(getpid());
   std::ofstream(path) << "root ::= [a]\n";
   EXPECT_EQ(parse({"--grammar", "root ::= [b]"})->grammar, "root ::= [b]");
   EXPECT_EQ(parse({"--grammar-file", path.c_str()})->grammar, "root ::= [a]\n");
@@ -39,6 +41,7 @@ TEST(SamplingFlags, OneGrammarOrSchema) {
   EXPECT_THAT(parse({"-j", "{}", "--grammar-file", path.c_str()}).status().message(), HasSubstr("use one of"));
   EXPECT_THAT(parse({"--grammar", " "}).status().message(), HasSubstr("--grammar: it is empty"));
   EXPECT_THAT(parse({"--grammar-file", "/nowhere/x"}).status().message(), HasSubstr("/nowhere/x"));
+  (void)std::remove(path.c_str());
 }
 
 // The flag table states defaults and ranges for people; the settings' own must be the same.

@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <unistd.h>
 
 #include "runtime/generate.h"
 #include "tokenizer/utf8.h"
@@ -193,9 +194,11 @@ TEST_P(ServingOfModels, NeighboursChangeNothing) {
   }
   const auto serving = rig.serve({.prompt_tokens_per_step = 64, .batch_invariant = true});
   std::vector<std::shared_ptr<Recorder>> together;
+  serving->pause();
   for (ServingRequest& request : eight_requests()) {
     together.push_back(submit(*serving, request));
   }
+  serving->resume();
   for (size_t i = 0; i < alone.size(); ++i) {
     SCOPED_TRACE(i);
     together[i]->wait();
@@ -607,10 +610,12 @@ TEST(Serving, RequestsThatGaveUpTheirPagesGoOnAsIfNothingWas) {
   const auto serving = tight.serve();
   std::vector<std::shared_ptr<Recorder>> expected;
   std::vector<std::shared_ptr<Recorder>> got;
+  serving->pause();
   for (int32_t i = 0; i < 5; ++i) {
     expected.push_back(submit(*expected_from, greedy(ids(i, 30), 90)));
     got.push_back(submit(*serving, greedy(ids(i, 30), 90)));
   }
+  serving->resume();
   for (size_t i = 0; i < got.size(); ++i) {
     expect_equal(got[i]->wait(), expected[i]->wait());
   }
@@ -700,7 +705,7 @@ TEST(Serving, DrainsWhatRunsAndRefusesWhatComes) {
 
 TEST(Serving, SlotsAreSavedRestoredAndErased) {
   const Rig rig("tiny-llama", sizes());
-  const std::string path = ::testing::TempDir() + "serving_test_slot.bin";
+  const std::string path = ::testing::TempDir() + "serving_test_slot." + std::to_string(getpid());
   const auto serving = rig.serve();
   ServingRequest request = greedy(ids(1, 40), 5);
   request.slot = 2;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -72,7 +73,7 @@ TEST(StaticFiles, KnownTagIsNotSentAgain) {
 }
 
 TEST(StaticFiles, NothingOutsideOfTheFolder) {
-  const fs::path base = fs::path(::testing::TempDir()) / "static_files_test";
+  const fs::path base = fs::path(::testing::TempDir()) / ("static_files_test." + std::to_string(getpid()));
   fs::remove_all(base);
   fs::create_directories(base / "www/sub");
   for (const char* file : {"www/index.html", "www/sub/a.css", "www/.hidden", "secret", "www2"}) {
