@@ -128,8 +128,9 @@ uint64_t rec_bytes(const StateShape& shape, int64_t length) {
   return bytes;
 }
 
-// The same for a sequence's recurrent states, behind the list of the snapshots' lengths.
-std::optional<uint64_t> lay_out_rec(const StateShape& shape, uint64_t begin, StateSequence& sequence) {
+// The same for the recurrent states of a sequence of so many tokens, behind the list of the snapshots' lengths.
+std::optional<uint64_t> lay_out_rec(const StateShape& shape, uint64_t begin, uint64_t n_tokens,
+                                    StateSequence& sequence) {
   std::optional<uint64_t> at = checked_add(begin, (1 + sequence.snapshots.size()) * sizeof(int64_t));
   const auto take = [&](StateRec& rec) {
     rec.offset = *at;
@@ -140,7 +141,7 @@ std::optional<uint64_t> lay_out_rec(const StateShape& shape, uint64_t begin, Sta
       take(snapshot);
     }
   }
-  sequence.rec.length = static_cast<int64_t>(sequence.tokens.size());
+  sequence.rec.length = static_cast<int64_t>(n_tokens);
   if (at && sequence.rec.length > 0) {
     take(sequence.rec);
   }
@@ -173,7 +174,7 @@ uint64_t walk_sections(const StateShape& shape, StateContent& content, const Fn&
     });
     if (!shape.rec_layers.empty()) {
       section(Kind::kRecurrent, s, [&](uint64_t begin) {
-        const auto n_bytes = lay_out_rec(shape, begin, sequence);
+        const auto n_bytes = lay_out_rec(shape, begin, sequence.tokens.size(), sequence);
         CHECK(n_bytes);
         return *n_bytes;
       });
@@ -451,7 +452,7 @@ class Reader {
       sequence.snapshots.push_back({length, 0});
       last = length;
     }
-    return expect_bytes(Kind::kRecurrent, lay_out_rec(shape_, content_at_, sequence));
+    return expect_bytes(Kind::kRecurrent, lay_out_rec(shape_, content_at_, sequence.tokens.size(), sequence));
   }
 
   Status read_logits() {
@@ -478,7 +479,8 @@ class Reader {
   StateContent content_;
 };
 
-// Reads the beginnings of the sections of one sequence's state. Sizes are believed where they fit into the bytes.
+// Reads the beginnings of the sections of one sequence's state. Nothing is as long as a number says before all numbers
+// fit each other and the bytes that there are: a damaged one costs no memory.
 class OutlineReader {
  public:
   OutlineReader(const StateShape& shape, uint64_t n_bytes, const StateReadAt& read_at)
@@ -492,11 +494,15 @@ class OutlineReader {
     at_ = sizeof(Header);
     StateSequence sequence;
     TRY(read_memory());
-    TRY(read_tokens(sequence));
+    TRY(read_sequence());
     TRY(read_first(sequence));
     if (!shape_.rec_layers.empty()) {
       TRY(read_snapshots(sequence));
     }
+    if (at_ != n_bytes_) {
+      return damaged(at_, fmt::format("{} bytes, and its sections end here", n_bytes_));
+    }
+    TRY(read_tokens(sequence));
     return sequence;
   }
 
@@ -523,24 +529,45 @@ class OutlineReader {
     return {};
   }
 
+  // The content's size must be what its head says.
+  Status expect_bytes(Kind kind, std::optional<uint64_t> wanted) const {
+    return wanted && content_bytes_ == *wanted
+               ? Status()
+               : damaged(content_at_, fmt::format("section {} has {} bytes, not as many as its content takes",
+                                                  kind_name(kind), content_bytes_));
+  }
+
   Status read_memory() {
     TRY(enter(Kind::kMemory));
     MemoryHead head;
     TRY(get(content_at_, std::span(&head, 1)));
-    return check_cache_types(shape_, head);
+    TRY(check_cache_types(shape_, head));
+    return expect_bytes(Kind::kMemory, memory_bytes(shape_));
   }
 
-  Status read_tokens(StateSequence& sequence) {
+  // How many tokens there are; read_tokens() reads them.
+  Status read_sequence() {
     TRY(enter(Kind::kSequence));
-    std::vector<std::byte> content(content_bytes_);
-    TRY(get(content_at_, std::span(content)));
-    if (checksum_ != section_checksum({static_cast<uint32_t>(Kind::kSequence), 0, content_bytes_, 0}, content) ||
-        content_bytes_ < sizeof(SequenceHead)) {
-      return damaged(content_at_, "its tokens do not match their checksum");
+    SequenceHead head;
+    TRY(get(content_at_, std::span(&head, 1)));
+    const auto ids =
+        head.n_tokens < 0 ? std::nullopt : checked_mul(static_cast<uint64_t>(head.n_tokens), sizeof(int32_t));
+    TRY(expect_bytes(Kind::kSequence, ids ? checked_add(*ids, sizeof head) : ids));
+    n_tokens_ = static_cast<uint64_t>(head.n_tokens);
+    tokens_at_ = content_at_;
+    tokens_checksum_ = checksum_;
+    return {};
+  }
+
+  Status read_tokens(StateSequence& sequence) const {
+    std::vector<std::byte> content(sequence_bytes(n_tokens_));
+    TRY(get(tokens_at_, std::span(content)));
+    const Section section{static_cast<uint32_t>(Kind::kSequence), 0, content.size(), 0};
+    if (tokens_checksum_ != section_checksum(section, content)) {
+      return damaged(tokens_at_, "its tokens do not match their checksum");
     }
-    sequence.tokens.resize((content_bytes_ - sizeof(SequenceHead)) / sizeof(int32_t));
-    std::memcpy(sequence.tokens.data(), content.data() + sizeof(SequenceHead),
-                sequence.tokens.size() * sizeof(int32_t));
+    sequence.tokens.resize(n_tokens_);
+    std::memcpy(sequence.tokens.data(), content.data() + sizeof(SequenceHead), n_tokens_ * sizeof(int32_t));
     return {};
   }
 
@@ -548,28 +575,35 @@ class OutlineReader {
     TRY(enter(Kind::kKv));
     std::vector<int64_t> first(shape_.layers.size());
     TRY(get(content_at_, std::span(first)));
-    for (const int64_t position : first) {
-      if (position < 0 || std::cmp_greater(position, sequence.tokens.size())) {
-        return damaged(content_at_, fmt::format("a layer that begins at position {}", position));
+    for (size_t l = 0; l < first.size(); ++l) {
+      if (first[l] < 0 || std::cmp_greater(first[l], n_tokens_) || (first[l] > 0 && shape_.layers[l].window == 0)) {
+        return damaged(content_at_, fmt::format("layer {} begins at position {}", l, first[l]));
       }
-      sequence.kv.push_back({position, 0, 0});
+      sequence.kv.push_back({first[l], 0, 0});
     }
-    return {};
+    return expect_bytes(Kind::kKv, lay_out_kv(shape_, content_at_, n_tokens_, sequence.kv));
   }
 
   Status read_snapshots(StateSequence& sequence) {
     TRY(enter(Kind::kRecurrent));
     int64_t n_snapshots = 0;
     TRY(get(content_at_, std::span(&n_snapshots, 1)));
-    if (n_snapshots < 0 || std::cmp_greater(n_snapshots, content_bytes_ / sizeof(int64_t))) {
+    // Each takes its length and a state.
+    if (n_snapshots < 0 ||
+        std::cmp_greater(n_snapshots, content_bytes_ / (sizeof n_snapshots + rec_bytes(shape_, 0)))) {
       return damaged(content_at_, fmt::format("{} snapshots in {} bytes", n_snapshots, content_bytes_));
     }
     std::vector<int64_t> lengths(static_cast<size_t>(n_snapshots));
     TRY(get(content_at_ + sizeof n_snapshots, std::span(lengths)));
+    int64_t last = 0;
     for (const int64_t length : lengths) {
+      if (length <= last || std::cmp_greater(length, n_tokens_)) {
+        return damaged(content_at_, fmt::format("a snapshot of {} tokens behind one of {}", length, last));
+      }
       sequence.snapshots.push_back({length, 0});
+      last = length;
     }
-    return {};
+    return expect_bytes(Kind::kRecurrent, lay_out_rec(shape_, content_at_, n_tokens_, sequence));
   }
 
   const StateShape& shape_;
@@ -579,6 +613,9 @@ class OutlineReader {
   uint64_t content_at_ = 0;
   uint64_t content_bytes_ = 0;
   uint64_t checksum_ = 0;
+  uint64_t n_tokens_ = 0;
+  uint64_t tokens_at_ = 0;
+  uint64_t tokens_checksum_ = 0;
 };
 
 }  // namespace

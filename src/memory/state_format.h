@@ -141,7 +141,8 @@ Result<StateContent> read_state(const StateShape& shape, bool whole, std::span<c
 using StateReadAt = std::function<Status(uint64_t offset, std::span<std::byte> out)>;
 
 /// What a state of one sequence holds, from its heads alone: keys, values and recurrent state are neither read nor
-/// checked. REQUIRES of read_at: it answers what lies within n_bytes. Errors: those of read_state() and read_at.
+/// checked. What its numbers say is allocated only once they fit each other and n_bytes. REQUIRES of read_at: it
+/// answers what lies within n_bytes. Errors: those of read_state() and read_at.
 Result<StateSequence> read_state_outline(const StateShape& shape, uint64_t n_bytes, const StateReadAt& read_at);
 
 }  // namespace tessera

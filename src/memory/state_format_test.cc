@@ -243,6 +243,42 @@ TEST(StateFormat, AnOutlineIsReadFromTheHeadsAlone) {
   }
 }
 
+// A file may have any size, without as many bytes on the disk.
+TEST(StateFormat, AnOutlineAllocatesNothingThatADamagedNumberSays) {
+  const StateShape shape = hybrid_shape();
+  StateContent content;
+  content.whole = false;
+  content.sequences = {{0, {7, 8, 9, 0, 1}, {{0}, {2}}, {{2, 0}, {5, 0}}}};
+  const std::vector<std::byte> good = saved(shape, content);
+  constexpr uint64_t kFileBytes = uint64_t{1} << 50;  // far more than memory
+  const auto outline_of = [&](std::vector<std::byte> bytes) {
+    set(bytes, 16, kFileBytes);
+    reseal(bytes);
+    return read_state_outline(shape, kFileBytes,
+                              [&](uint64_t at, std::span<std::byte> out) -> Status {
+                                for (size_t i = 0; i < out.size(); ++i) {
+                                  out[i] = at + i < bytes.size() ? bytes[at + i] : std::byte{0};
+                                }
+                                return {};
+                              })
+        .status();
+  };
+  EXPECT_EQ(outline_of(good).code(), ErrorCode::kInvalidData) << "its sections end too soon";
+  constexpr uint64_t kSizes[] = {uint64_t{1} << 20, uint64_t{1} << 40, kFileBytes / 2, kFileBytes - 1000,
+                                 kFileBytes,        uint64_t{1} << 62, UINT64_MAX - 7};
+  for (size_t at = 64; at + 40 <= good.size(); at += 4) {  // every number of every head, and tokens
+    for (const uint64_t size : kSizes) {
+      std::vector<std::byte> bad = good;
+      set(bad, at, size);
+      EXPECT_FALSE(outline_of(bad).ok()) << size << " at byte " << at;
+      // Where that is a section's size: with as many tokens as fit it.
+      set(bad, at, 24 + size / 4 * 4);
+      set(bad, at + 16 + 16, size / 4);
+      EXPECT_FALSE(outline_of(bad).ok()) << size << " at byte " << at;
+    }
+  }
+}
+
 TEST(StateFormat, EveryTruncationAndEveryFlippedBitIsFound) {
   const StateShape shape = hybrid_shape();
   StateContent content = hybrid_sequences();
