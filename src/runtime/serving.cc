@@ -110,7 +110,10 @@ class Serving::Impl {
     }
     const auto shared = std::make_shared<const ServingRequest>(std::move(request));
     ASSIGN_OR_RETURN(Sampler sampler, make_sampler(*shared));
-    auto job = std::make_unique<ServingJob>(shared, std::move(sink), std::move(sampler), tokenizer_, tokens, truncated);
+    // Its place is made before the scheduler hears of it: memory cannot run out in between.
+    decltype(jobs_) made;
+    made.emplace(
+        0, std::make_unique<ServingJob>(shared, std::move(sink), std::move(sampler), tokenizer_, tokens, truncated));
     // Embeddings are submitted from sinks, too, which must not wait for a file.
     if (cache_ != nullptr && shared->cache_prompt && !shared->pooling) {
       cache_->warm(std::span(tokens).first(tokens.size() - 1), longest_held(tokens));
@@ -125,7 +128,9 @@ class Serving::Impl {
     counters_.n_refused += queued.code() == ErrorCode::kBusy ? 1 : 0;
     TRY(queued);
     ++counters_.n_requests;
-    jobs_.emplace(next_id_, std::move(job));
+    auto job = made.extract(made.begin());
+    job.key() = next_id_;
+    jobs_.insert(std::move(job));
     ++n_open_;
     wake_.notify_all();
     return next_id_++;
@@ -268,6 +273,18 @@ class Serving::Impl {
     StopReason stop = StopReason::kNone;
     Status status;
   };
+  // Those of one turn, finished when this goes at the latest: also where memory runs out meanwhile, each is told and
+  // counted down, since drain() waits for that.
+  class Endings : public std::vector<Ending> {
+   public:
+    explicit Endings(Impl& serving) : serving_(serving) {}
+    ~Endings() { serving_.finish(*this); }
+    Endings(const Endings&) = delete;
+    Endings& operator=(const Endings&) = delete;
+
+   private:
+    Impl& serving_;
+  };
 
   [[nodiscard]] int64_t now_us() const { return us_since(started_); }
 
@@ -349,7 +366,7 @@ class Serving::Impl {
 
   // Waits for something to do and does it. False: the thread is to end.
   bool run_once() {
-    std::vector<Ending> endings;
+    Endings endings(*this);
     bool ready = false;
     int32_t slot_to_save = -1;
     {
@@ -667,7 +684,7 @@ class Serving::Impl {
         goes_on.push_back(job->choose(context_->logits(n_logits++), n_tokens));
       }
     }
-    std::vector<Ending> endings;
+    Endings endings(*this);
     {
       const std::lock_guard lock(mutex_);
       for (size_t i = 0; i < outputs.size(); ++i) {
@@ -680,7 +697,6 @@ class Serving::Impl {
         }
       }
     }
-    finish(endings);
   }
 
   // Adds the token that was chosen; a full context is shifted if that was asked for. False: it is full. REQUIRES:
@@ -733,6 +749,7 @@ class Serving::Impl {
     counters_.predicted_ms += end.timings.predicted_ms;
   }
 
+  // REQUIRES: not mutex_.
   void finish(std::vector<Ending>& endings) {
     if (endings.empty()) {
       return;
@@ -745,11 +762,17 @@ class Serving::Impl {
         count(ending.job->ending());
       }
     }
-    for (const Ending& ending : endings) {
-      ending.job->tell_end();
+    for (Ending& ending : endings) {
+      try {
+        ending.job->tell_end();
+      } catch (...) {
+        // It has ended all the same. Whoever waits behind the sink learns of the failure when that goes, now.
+      }
+      ending.job.reset();
     }
     const std::lock_guard lock(mutex_);
     n_open_ -= static_cast<int64_t>(endings.size());
+    endings.clear();
     rest_.notify_all();
   }
 
@@ -760,7 +783,7 @@ class Serving::Impl {
       return;
     }
     log_.warning(fmt::format("a step failed: {}", status.message()));
-    std::vector<Ending> endings;
+    Endings endings(*this);
     {
       const std::lock_guard lock(mutex_);
       scheduler_.failed();
@@ -777,7 +800,6 @@ class Serving::Impl {
         }
       }
     }
-    finish(endings);
   }
 
   void die(const Status& status) {
@@ -790,7 +812,7 @@ class Serving::Impl {
   }
 
   void end_all(StopReason stop, const Status& status) {
-    std::vector<Ending> endings;
+    Endings endings(*this);
     {
       const std::lock_guard lock(mutex_);
       closing_ = true;
@@ -798,7 +820,6 @@ class Serving::Impl {
         take(jobs_.begin()->first, stop, status, endings);
       }
     }
-    finish(endings);
   }
 
   // REQUIRES: mutex_, and no call of the context runs.

@@ -683,6 +683,22 @@ TEST(Serving, StopsWhileRequestsRun) {
   }
 }
 
+TEST(Serving, AnEndThatCannotBeToldIsAnEnd) {
+  class Failing final : public ServingSink {
+   public:
+    bool on_text(std::string_view, std::span<const ServingToken>, const ServingTimings&) override { return true; }
+    void on_end(const ServingEnd&) override { throw std::bad_alloc(); }
+  };
+  const Rig rig("tiny-llama", sizes());
+  const auto serving = rig.serve();
+  const auto failing = std::make_shared<Failing>();
+  ASSERT_TRUE(serving->submit(greedy(ids(1, 20), 3), failing).ok());
+  const auto other = submit(*serving, greedy(ids(2, 20), 30));
+  EXPECT_TRUE(serving->drain(std::chrono::hours(1)).ok());
+  EXPECT_EQ(other->wait().end().stop, StopReason::kLimit);
+  EXPECT_EQ(failing.use_count(), 1) << "its sink is let go";
+}
+
 TEST(Serving, DrainsWhatRunsAndRefusesWhatComes) {
   const Rig rig("tiny-llama", sizes());
   const auto serving = rig.serve();
