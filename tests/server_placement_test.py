@@ -279,3 +279,14 @@ class Policy(unittest.TestCase):
 
 if __name__ == "__main__":
     main()
+    def test_a_signal_ends_the_measurement(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "speeds.json"
+            server = Server(*PAIR, "--split-policy", "auto", "--policy-cache", str(cache), "-v", wait=False, context=4096)
+            server.wait_for("measuring both splits")
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(TIMEOUT_S), 0)
+            # It may have been quicker than the signal.
+            self.assertEqual(cache.exists(), "tokens/s:" in server.text())
+            server.log.close()
+

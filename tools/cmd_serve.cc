@@ -93,12 +93,12 @@ HttpServerOptions http_options(const ParsedFlags& flags) {
 
 // Measures first where the policy needs it: that switches, too.
 Status open_placement(const ParsedFlags& flags, const ModelOptions& options, Context& context, const Log& log,
-                      ServedModel& served) {
+                      const std::atomic<bool>& interrupted, ServedModel& served) {
   TransitionOptions transition;
   transition.staging_bytes = flags.get_bytes("transition-staging");
   std::array<PlacementRequest, 2> candidates = policy_candidates(options.tensor_split);
   ASSIGN_OR_RETURN(std::optional<SplitMeasures> measures,
-                   measures_by_flags(flags, options, context, candidates, transition, log));
+                   measures_by_flags(flags, options, context, candidates, transition, log, &interrupted));
   ASSIGN_OR_RETURN(served.placement, LivePlacement::start(served.model, transition, log));
   if (measures) {
     served.placement->set_policy(std::move(*measures), std::move(candidates));
@@ -142,7 +142,7 @@ Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOpt
   }
   served->spm_infill = flags.get_bool("spm-infill");
   ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::create(served->model, options.context));
-  TRY(open_placement(flags, options, *context, log, *served));
+  TRY(open_placement(flags, options, *context, log, interrupted, *served));
   ServingOptions serving;
   if (served->placement->policy().measures) {
     serving.before_step = [placement = served->placement](const ServingLoad& load) {

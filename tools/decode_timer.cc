@@ -13,8 +13,8 @@ std::string DecodeTest::name() const {
   return text + (n_depth > 0 ? fmt::format(" @ d{}", n_depth) : "");
 }
 
-DecodeTimer::DecodeTimer(Context& context)
-    : context_(context), n_vocab_(static_cast<int32_t>(context.model().summary().n_vocab)) {}
+DecodeTimer::DecodeTimer(Context& context, const std::atomic<bool>* interrupted)
+    : context_(context), interrupted_(interrupted), n_vocab_(static_cast<int32_t>(context.model().summary().n_vocab)) {}
 
 Result<double> DecodeTimer::run(const DecodeTest& test) {
   TRY(go_back_to(test.n_depth));
@@ -37,7 +37,7 @@ Status DecodeTimer::prompt(int64_t n, bool wants_logits) {
   for (int64_t i = 0; i < n; ++i) {
     batch.push_back({next_token(), 0, wants_logits && i + 1 == n});
     if (std::cmp_equal(batch.size(), context_.options().n_batch) || i + 1 == n) {
-      TRY(context_.decode(batch));
+      TRY(decode(batch));
       batch.clear();
     }
   }
@@ -47,9 +47,16 @@ Status DecodeTimer::prompt(int64_t n, bool wants_logits) {
 Status DecodeTimer::generate(int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const BatchToken token{next_token(), 0, true};
-    TRY(context_.decode({&token, 1}));
+    TRY(decode({&token, 1}));
   }
   return {};
+}
+
+Status DecodeTimer::decode(std::span<const BatchToken> batch) {
+  if (interrupted_ != nullptr && *interrupted_) {
+    return {ErrorCode::kCancelled, "interrupted while speeds were measured"};
+  }
+  return context_.decode(batch);
 }
 
 int32_t DecodeTimer::next_token() {

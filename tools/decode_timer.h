@@ -1,6 +1,7 @@
 #pragma once
 // Times decoding in a context whose sequence 0 it fills with random tokens.
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,10 +23,12 @@ struct DecodeTest {
 
 class DecodeTimer {
  public:
-  /// The context outlives this, has room for every test, and its sequence 0 belongs to this alone.
-  explicit DecodeTimer(Context& context);
+  /// The context outlives this, has room for every test, and its sequence 0 belongs to this alone. interrupted: where
+  /// it is not null, what runs ends before its next batch once this is true.
+  explicit DecodeTimer(Context& context, const std::atomic<bool>* interrupted = nullptr);
 
-  /// Nanoseconds of one run; filling up to the depth is not counted. Errors: those of Context::decode.
+  /// Nanoseconds of one run; filling up to the depth is not counted. Errors: those of Context::decode;
+  /// kCancelled: interrupted.
   Result<double> run(const DecodeTest& test);
 
   /// Leaves exactly `depth` tokens in the sequence. They stay from run to run where the cache can be cut back; windows
@@ -35,9 +38,11 @@ class DecodeTimer {
  private:
   Status prompt(int64_t n, bool wants_logits);
   Status generate(int64_t n);
+  Status decode(std::span<const BatchToken> batch);
   int32_t next_token();
 
   Context& context_;
+  const std::atomic<bool>* const interrupted_;
   int32_t n_vocab_;
   uint64_t state_ = 1;
 };

@@ -10,11 +10,12 @@ namespace {
 
 // Nothing where one of them does not fit.
 Result<std::optional<SplitMeasures>> measure(Context& context, std::span<const PlacementRequest, 2> candidates,
-                                             const TransitionOptions& transition, const Log& log) {
+                                             const TransitionOptions& transition, const Log& log,
+                                             const std::atomic<bool>* interrupted) {
   log.detail("--split-policy auto: measuring both splits, once for this model and these devices");
   Model& model = context.model();
   const PlacementRequest before = model.placement();
-  const Result<SplitMeasures> measured = measure_splits(model, context, candidates, transition);
+  const Result<SplitMeasures> measured = measure_splits(model, context, candidates, transition, interrupted);
   TRY(context.clear());
   if (lacks_room(measured.status())) {
     log.warning(measured.status().message());
@@ -51,7 +52,8 @@ std::array<PlacementRequest, 2> policy_candidates(const std::vector<double>& ten
 Result<std::optional<SplitMeasures>> measures_by_flags(const ParsedFlags& flags, const ModelOptions& options,
                                                        Context& context,
                                                        std::span<const PlacementRequest, 2> candidates,
-                                                       const TransitionOptions& transition, const Log& log) {
+                                                       const TransitionOptions& transition, const Log& log,
+                                                       const std::atomic<bool>* interrupted) {
   if (flags.get_string("split-policy") != "auto") {
     return std::optional<SplitMeasures>();
   }
@@ -69,7 +71,7 @@ Result<std::optional<SplitMeasures>> measures_by_flags(const ParsedFlags& flags,
   if (measures) {
     log.detail(fmt::format("--split-policy auto: speeds of both splits are in {}", path));
   } else {
-    ASSIGN_OR_RETURN(measures, measure(context, candidates, transition, log));
+    ASSIGN_OR_RETURN(measures, measure(context, candidates, transition, log, interrupted));
     if (measures) {
       if (const Status written = write_policy_cache(path, key, *measures); !written.ok()) {
         log.warning(fmt::format("{}; the speeds will be measured again", written.message()));

@@ -2,6 +2,7 @@
 // --split-policy and --policy-cache: what the policy decides from.
 
 #include <array>
+#include <atomic>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,10 +27,11 @@ std::array<PlacementRequest, 2> policy_candidates(const std::vector<double>& ten
 /// With --split-policy auto: the speeds of both, from the cache, or measured in the context, which is empty before and
 /// afterwards, and written there. The model keeps its placement. Nothing without that flag, and where there is nothing
 /// to choose: one device, a small context, a placement that does not fit; the log says so. options: as the model was
-/// loaded. Errors: those of measure_splits() but a lack of room.
+/// loaded. Errors: those of measure_splits() but a lack of room; interrupted: as there.
 Result<std::optional<SplitMeasures>> measures_by_flags(const ParsedFlags& flags, const ModelOptions& options,
                                                        Context& context,
                                                        std::span<const PlacementRequest, 2> candidates,
-                                                       const TransitionOptions& transition, const Log& log);
+                                                       const TransitionOptions& transition, const Log& log,
+                                                       const std::atomic<bool>* interrupted = nullptr);
 
 }  // namespace tessera

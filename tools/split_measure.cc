@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "decode_timer.h"
 
@@ -16,8 +17,8 @@ constexpr double kLongest_ns = 2e9;  // after a prompt that takes this long no l
 class SplitMeter {
  public:
   SplitMeter(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
-             const TransitionOptions& transition)
-      : model_(model), timer_(context), placements_(placements), transition_(transition) {
+             TransitionOptions transition, const std::atomic<bool>* interrupted)
+      : model_(model), timer_(context, interrupted), placements_(placements), transition_(std::move(transition)) {
     const int64_t room = context.options().n_ctx - kGenerated;
     lengths_.push_back(std::min<int64_t>(room, 128));
     for (const int64_t n : {512, 2048}) {
@@ -73,15 +74,26 @@ class SplitMeter {
   Model& model_;
   DecodeTimer timer_;
   std::span<const PlacementRequest, 2> placements_;
-  const TransitionOptions& transition_;
+  const TransitionOptions transition_;
   std::vector<int64_t> lengths_;
 };
+
+// As these options, and cancelled once `interrupted` is true.
+TransitionOptions stoppable(const TransitionOptions& transition, const std::atomic<bool>* interrupted) {
+  TransitionOptions options = transition;
+  if (interrupted != nullptr) {
+    options.progress = [interrupted, before = transition.progress](double fraction) {
+      return !*interrupted && (before == nullptr || before(fraction));
+    };
+  }
+  return options;
+}
 
 }  // namespace
 
 Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
-                                     const TransitionOptions& transition) {
-  return SplitMeter(model, context, placements, transition).run();
+                                     const TransitionOptions& transition, const std::atomic<bool>* interrupted) {
+  return SplitMeter(model, context, placements, stoppable(transition, interrupted), interrupted).run();
 }
 
 std::string measures_text(const SplitMeasures& measures) {

@@ -1,6 +1,7 @@
 #pragma once
 // Measures what the split policy decides from: speeds of two placements and the time of switching between them.
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,9 +18,11 @@ inline constexpr int64_t kMeasurableContext = 32;
 /// Reads prompts of 128, 512 and 2048 tokens, as far as the context holds them and until one takes seconds, and
 /// generates a few tokens, under the first placement and the second, and again; of each the best time counts, and of
 /// the switches between. Uses sequence 0, and leaves it filled, under either placement, also after an error. Errors:
-/// those of Model::set_placement and Context::decode. REQUIRES: n_ctx is at least kMeasurableContext.
+/// those of Model::set_placement and Context::decode; kCancelled before the next batch or copy once `interrupted` (may
+/// be null) is true. REQUIRES: n_ctx is at least kMeasurableContext.
 Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
-                                     const TransitionOptions& transition);
+                                     const TransitionOptions& transition,
+                                     const std::atomic<bool>* interrupted = nullptr);
 
 /// The measured speeds in one line for people.
 std::string measures_text(const SplitMeasures& measures);
