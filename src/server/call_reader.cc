@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "server/chat_text.h"
 #include "server/request_fields.h"
 
 namespace tessera {
@@ -95,6 +94,8 @@ void CallReader::start(std::string name) {
   form_ = Form::kNamed;
   is_list_ = is_later_ = false;
   name_ = std::move(name);
+  name_end_ = value_begin_ = 0;
+  search_.reset();
 }
 
 bool CallReader::read(std::string& held, bool is_end, std::vector<ChatPiece>& pieces) {
@@ -327,12 +328,20 @@ void CallReader::add_parameter(const std::string& name, std::string_view written
   pieces.push_back({Kind::kArguments, std::move(text)});
 }
 
+bool CallReader::find_once(std::string_view held, std::string_view mark, size_t from, size_t& found) {
+  if (found == 0) {
+    const size_t at = search_.find(held, mark, from);
+    found = at == std::string_view::npos ? 0 : at;
+  }
+  return found != 0;
+}
+
 // <parameter=NAME>VALUE</parameter>, or <arg_key>NAME</arg_key><arg_value>VALUE</arg_value>, until the call's end.
 bool CallReader::read_tags(std::string& held, std::vector<ChatPiece>& pieces) {
   const bool is_function = form_ == Form::kFunctionTags;
   const std::array<std::string_view, 3> marks = {is_function ? kParameterBegin : kKeyBegin, end_,
                                                  is_function ? kFunctionEnd : std::string_view()};
-  const FoundMark found = find_first(held, marks);
+  const FoundMark found = held.starts_with(marks[0]) ? FoundMark{0, 0} : find_first(held, marks);
   if (found.at == std::string::npos) {
     held.erase(0, held.size() - held_back(held, marks));
     return false;
@@ -346,33 +355,32 @@ bool CallReader::read_tags(std::string& held, std::vector<ChatPiece>& pieces) {
   }
   const size_t name = marks[0].size();
   const std::string_view name_end = is_function ? std::string_view(">") : kKeyEnd;
-  const size_t middle = held.find(name_end, name);
-  if (middle == std::string::npos) {
+  if (!find_once(held, name_end, name, name_end_)) {
     return false;
   }
-  size_t value = middle + name_end.size();
+  size_t value = name_end_ + name_end.size();
   if (!is_function) {
-    const size_t begin = held.find(kValueBegin, value);
-    if (begin == std::string::npos) {
+    if (!find_once(held, kValueBegin, value, value_begin_)) {
       return false;
     }
-    value = begin + kValueBegin.size();
+    value = value_begin_ + kValueBegin.size();
   }
   const std::string_view value_end = is_function ? kParameterEnd : kValueEnd;
-  const size_t end = held.find(value_end, value);
+  const size_t end = search_.find(held, value_end, value);
   if (end == std::string::npos) {
     return false;
   }
-  add_parameter(std::string(trimmed(std::string_view(held).substr(name, middle - name))),
+  add_parameter(std::string(trimmed(std::string_view(held).substr(name, name_end_ - name))),
                 without_newlines(std::string_view(held).substr(value, end - value)), pieces);
   held.erase(0, end + value_end.size());
+  name_end_ = value_begin_ = 0;
   return true;
 }
 
 // What does not begin as a call usually does: JSON in another order, a name alone, or no call.
 bool CallReader::read_whole(std::string& held, bool is_end, std::vector<ChatPiece>& pieces) {
   const std::string& mark = end_.empty() ? begin_ : end_;
-  const size_t end = mark.empty() ? std::string::npos : held.find(mark);
+  const size_t end = mark.empty() ? std::string::npos : search_.find(held, mark, 0);
   if (end == std::string::npos && !is_end) {
     return false;
   }

@@ -6,7 +6,7 @@
 // it stays a call: broken arguments are the client's to refuse. Before that nothing is passed on, and what turns out to
 // be no call is content, marks included. JSON with its keys in another order is told once it is whole. Where no mark
 // announces a call (Llama 3 answers with bare JSON), only names of the request's tools are valid.
-// What is read does not depend on the pieces in which the text comes.
+// What is read does not depend on the pieces in which the text comes, and the work is linear in the text.
 
 #include <cstddef>
 #include <map>
@@ -15,6 +15,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "server/chat_text.h"
 
 namespace tessera {
 
@@ -55,6 +57,9 @@ class CallReader {
   /// is left in held is no part of the call.
   bool read(std::string& held, bool is_end, std::vector<ChatPiece>& pieces);
 
+  /// Bytes in which marks were looked for.
+  [[nodiscard]] uint64_t n_bytes_searched() const { return search_.n_bytes(); }
+
  private:
   enum class State { kHead, kArguments, kRest, kBetween, kBehind, kTags, kWhole, kDone };
   enum class Form { kObject, kNamed, kFunctionTags, kArgTags };
@@ -73,6 +78,8 @@ class CallReader {
   [[nodiscard]] std::vector<ChatPiece> calls_of(std::string_view body) const;
   /// Bytes up to the one that closes all but `open` brackets; npos: not yet. Goes on where it was.
   size_t scan_json(std::string_view text, int open);
+  /// Whether `found` is where the mark begins, at `from` or later; 0: it has yet to be found.
+  bool find_once(std::string_view held, std::string_view mark, size_t from, size_t& found);
 
   const ChatTools* tools_;
   std::string begin_;
@@ -83,7 +90,10 @@ class CallReader {
   bool is_later_ = false;  // in a list, behind the first
   std::string name_;
   std::set<std::string> parameters_;  // of a tagged call, so far
-  int depth_ = 0;                     // of brackets
+  size_t name_end_ = 0;               // of the parameter that held begins with; 0: not found yet
+  size_t value_begin_ = 0;            // the mark before its value; the same
+  MarkSearch search_;
+  int depth_ = 0;  // of brackets
   bool in_string_ = false;
   bool escaped_ = false;
 };

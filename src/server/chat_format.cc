@@ -218,7 +218,7 @@ bool ChatParser::step_harmony(std::vector<ChatPiece>& pieces, bool is_end) {
 bool ChatParser::step_harmony_header(std::vector<ChatPiece>& pieces, bool is_end) {
   const bool is_header = state_ == State::kHeader;
   const std::string_view mark = is_header ? kMessage : kChannel;
-  const size_t at = held_.find(mark);
+  const size_t at = search_.find(held_, mark, 0);
   if (at == std::string::npos) {
     if (is_end && is_header) {
       emit(pieces, Kind::kContent, held_);

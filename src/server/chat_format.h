@@ -84,6 +84,7 @@ class ChatParser {
   std::string held_;
   bool trims_ = true;  // blanks before content or reasoning are left out
   // Of a message of gpt-oss.
+  MarkSearch search_;  // of a header's end
   std::string channel_;
   std::string recipient_;  // the tool whose arguments it may have; empty: none, or that is decided
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -28,6 +29,28 @@ inline size_t held_back(std::string_view text, std::span<const std::string_view>
   }
   return most;
 }
+
+/// Looks for one mark after another in a text that grows meanwhile. What was looked at for a mark is not looked at
+/// again, so that an answer of many pieces costs no more than one in one.
+class MarkSearch {
+ public:
+  /// Where the mark begins, at `from` or later; npos: not yet, and the next call asks for the same.
+  size_t find(std::string_view text, std::string_view mark, size_t from) {
+    from = std::min(std::max(from, n_done_), text.size());
+    const size_t at = text.find(mark, from);
+    n_bytes_ += std::min(at, text.size()) - from;
+    n_done_ = at == std::string_view::npos ? text.size() - std::min(text.size(), mark.size() - 1) : 0;
+    return at;
+  }
+  /// Forgets a mark that was not found.
+  void reset() { n_done_ = 0; }
+  /// Looked at by all calls.
+  [[nodiscard]] uint64_t n_bytes() const { return n_bytes_; }
+
+ private:
+  size_t n_done_ = 0;  // where the mark does not begin
+  uint64_t n_bytes_ = 0;
+};
 
 struct FoundMark {
   size_t at = std::string_view::npos;
