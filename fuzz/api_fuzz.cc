@@ -115,6 +115,7 @@ class KeptExchange final : public HttpExchange {
   bool gone() const override { return gone_; }
   int status() const override {
     const std::lock_guard lock(mutex_);
+  void go_on(std::function<void()> fn) override { fn(); }
     return status_;
   }
   bool complete() const {

@@ -66,9 +66,31 @@ bool is_clean_header(std::string_view text) {
   return std::ranges::none_of(text, [](char c) { return c == '\r' || c == '\n' || c == '\0'; });
 }
 
+// Whatever is thrown on behalf of a request is that request's failure alone.
+template <typename Fn>
+void answer_throws(HttpExchange& exchange, const HttpErrorBody& error_body, const Fn& fn) {
+  const auto fail = [&](const char* what) {
+    try {
+      exchange.reply(500, "application/json; charset=utf-8",
+                     error_body(500, fmt::format("the server failed at this request: {}", what)));
+    } catch (...) {
+      // There is no memory even for that; the connection is closed when the exchange goes.
+    }
+  };
+  try {
+    fn();
+  } catch (const std::bad_alloc&) {
+    fail("no memory is left");
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("of an unknown kind");
+  }
+}
+
 // The reply in flight of a connection, as handlers see it. Everything about the socket happens on the io thread, to
 // which calls are posted in their order.
-class Exchange final : public HttpExchange {
+class Exchange final : public HttpExchange, public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(std::shared_ptr<Shared> shared, std::weak_ptr<Connection> connection, bool is_head, int http_version,
            bool keep_alive)
@@ -79,10 +101,14 @@ class Exchange final : public HttpExchange {
         keep_alive_(keep_alive && http_version >= 11) {}
 
   ~Exchange() override {
-    if (status_ == 0) {
-      reply(500, "application/json", shared_->error_body(500, "the request was not answered"));
-    } else if (!complete_) {
-      end_events();
+    try {
+      if (status_ == 0) {
+        reply(500, "application/json", shared_->error_body(500, "the request was not answered"));
+      } else if (!complete_) {
+        end_events();
+      }
+    } catch (...) {
+      // Without memory; the connection's timeout ends it.
     }
   }
 
@@ -141,6 +167,11 @@ class Exchange final : public HttpExchange {
       }
     }
     fn();
+  }
+  void go_on(std::function<void()> fn) override {
+    asio::post(shared_->handlers, [self = shared_from_this(), fn = std::move(fn)] {
+      answer_throws(*self, self->shared_->error_body, fn);
+    });
   }
   [[nodiscard]] bool gone() const override { return gone_; }
   [[nodiscard]] int status() const override {
@@ -355,7 +386,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     watched_ = exchange_;
     watch();
     asio::post(shared_->handlers, [shared = shared_, request = std::move(request), exchange = exchange_]() mutable {
-      shared->handler(std::move(request), std::move(exchange));
+      answer_throws(*exchange, shared->error_body, [&] { shared->handler(std::move(request), exchange); });
     });
     exchange_.reset();  // it lives as long as somebody may answer
   }

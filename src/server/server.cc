@@ -111,8 +111,8 @@ Status guarded(const std::function<Status()>& fn) {
     return fn();
   } catch (const std::bad_alloc&) {
     return {ErrorCode::kOutOfMemory, "no memory is left for this request"};
-  } catch (const Json::exception& error) {
-    return {ErrorCode::kInternal, error.what()};
+  } catch (const std::exception& error) {
+    return {ErrorCode::kInternal, fmt::format("the server failed at this request: {}", error.what())};
   }
 }
 

@@ -25,6 +25,7 @@ class Recorder final : public HttpExchange {
   bool send_events(std::string_view /*text*/) override { return false; }
   void end_events() override {}
   void on_gone(std::function<void()> /*fn*/) override {}
+  void go_on(std::function<void()> fn) override { fn(); }
   [[nodiscard]] bool gone() const override { return false; }
   [[nodiscard]] int status() const override { return status_; }
 
