@@ -154,7 +154,7 @@ Status api_unload_model(Call& call) {
   const std::shared_ptr<ModelRegistry> models = call.server.models();
   ASSIGN_OR_RETURN(const size_t model, named_model(call, *models));
   call.logs_itself = true;
-  return models->unload(model, [&server = call.server, request = call.request, exchange = call.exchange,
+  return models->unload(model, [&server = call.server, request = line_of(call.request), exchange = call.exchange,
                                 begun = call.begun](const Status& status) {
     if (status.ok()) {
       exchange->reply(200, "application/json; charset=utf-8", dump_json({{"success", true}}));

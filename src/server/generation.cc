@@ -44,14 +44,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_end(size_t choice, const ServingEnd& end);
 
  private:
-  // The headers and the body are not needed for a log row.
-  static HttpRequest line_of(const HttpRequest& request) {
-    HttpRequest line;
-    line.method = request.method;
-    line.path = request.path;
-    line.peer = request.peer;
-    return line;
-  }
   void add_to_row(size_t choice, const ServingEnd& end);
   Status submit_rest();
   void cancel();

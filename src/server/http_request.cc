@@ -25,6 +25,14 @@ bool equal_no_case(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+HttpRequest line_of(const HttpRequest& request) {
+  HttpRequest line;
+  line.method = request.method;
+  line.path = request.path;
+  line.peer = request.peer;
+  return line;
+}
+
 std::string decode_percent(std::string_view text, bool is_form) {
   std::string result;
   result.reserve(text.size());

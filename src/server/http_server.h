@@ -56,6 +56,9 @@ struct HttpRequest {
   [[nodiscard]] std::string query_value(std::string_view name) const;
 };
 
+/// Method, path and peer alone, as a log row needs them: what waits for long holds no body.
+HttpRequest line_of(const HttpRequest& request);
+
 /// The answer to one request. Thread-safe. One that is destroyed without an answer answers 500.
 class HttpExchange {
  public:
