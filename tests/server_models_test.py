@@ -255,6 +255,18 @@ class Demand(unittest.TestCase):
             for future in waiting:
                 self.assertEqual(future.result()[2]["prompt"], "Hello!")
 
+    def test_load_errors_are_not_for_strangers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = self.start(f"a={folder}/none.gguf", f"b={OTHER}", flags=("--api-key", "k"))
+            key = {"Authorization": "Bearer k"}
+            self.assertEqual(server.call("POST", "/tokenize", {"model": "a", "content": "a"}, key)[0], 500)
+            for path in ("/v1/models", "/models", "/v1/models/a"):
+                told = server.call("GET", path, headers=key)[2]
+                status = told["data"][0]["status"] if "data" in told else told["status"]
+                self.assertIn(folder, status["error"])
+                self.assertNotIn(folder, json.dumps(server.call("GET", path)[2]))
+            self.assertEqual(server.status_of("a"), {"value": "unloaded", "failed": True})
+
     def test_clients_that_leave_load_nothing(self):
         server = self.start(f"a={MODEL}", f"b={OTHER}",
                             flags=("--context-shift", "--models-max", "1", "--models-wait", "86400"))

@@ -82,7 +82,10 @@ Json model_json(const Call& call, const ModelRegistry& models, size_t i, const M
   const bool has_failed = view.phase == ModelPhase::kFailed;
   Json status = {{"value", model_phase_name(has_failed ? ModelPhase::kUnloaded : view.phase)}};
   if (has_failed) {
-    status.update(Json{{"failed", true}, {"error", view.failure.message()}});
+    status["failed"] = true;
+    if (call.server.has_key(call.request)) {  // the route is public, and the error may name files
+      status["error"] = view.failure.message();
+    }
   }
   Json model = {{"id", view.name},
                 {"object", "model"},

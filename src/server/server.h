@@ -98,6 +98,9 @@ class Server {
   /// Takes no more requests; those that run go on.
   void begin_shutdown() { closing_ = true; }
 
+  /// Whether the request has a key, or none is asked for.
+  [[nodiscard]] bool has_key(const HttpRequest& request) const;
+
   [[nodiscard]] const ServerSettings& settings() const { return settings_; }
   /// Unix time at which the server began.
   [[nodiscard]] int64_t created() const { return created_; }
@@ -111,7 +114,6 @@ class Server {
   Status admit(Call& call, const Route*& route, size_t& model) const;
   void pass_on(const std::shared_ptr<Call>& call, const Route& route, size_t model) const;
   void conclude(Call& call, const Status& status) const;
-  [[nodiscard]] bool has_key(const HttpRequest& request) const;
 
   const ServerSettings settings_;
   const Log log_;
