@@ -52,8 +52,11 @@ constexpr size_t kLate = 2;  // index of the model
 
 class FakeSource final : public tessera::ModelSource {
  public:
-  Result<std::vector<tessera::DeviceClaim>> count(size_t) override { return std::vector<tessera::DeviceClaim>(); }
-  Result<std::shared_ptr<ServedModel>> load(size_t model, const std::atomic<bool>&) override {
+  Result<std::vector<tessera::DeviceClaim>> count(size_t, const tessera::LoadPlacement&) override {
+    return std::vector<tessera::DeviceClaim>();
+  }
+  Result<std::shared_ptr<ServedModel>> load(size_t model, const tessera::LoadPlacement&,
+                                            const std::atomic<bool>&) override {
     return tessera::fake_model(names()[model], model == 1 ? FakeKind::kHarmony : FakeKind::kTagged);
   }
   static const std::vector<std::string>& names() {
@@ -112,10 +115,10 @@ class KeptExchange final : public HttpExchange {
     const std::lock_guard lock(mutex_);
     on_gone_ = std::move(fn);
   }
+  void go_on(std::function<void()> fn) override { fn(); }
   bool gone() const override { return gone_; }
   int status() const override {
     const std::lock_guard lock(mutex_);
-  void go_on(std::function<void()> fn) override { fn(); }
     return status_;
   }
   bool complete() const {

@@ -255,6 +255,20 @@ class Demand(unittest.TestCase):
             for future in waiting:
                 self.assertEqual(future.result()[2]["prompt"], "Hello!")
 
+    def test_what_a_loaded_model_is_asked_holds_up_no_load(self):
+        with tempfile.TemporaryDirectory() as slots:
+            pipe = os.path.join(slots, "pipe")
+            os.mkfifo(pipe)
+            server = self.start(f"a={MODEL}", f"b={OTHER}", flags=("--slot-save-path", slots))
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                # It loads a, and then waits for somebody to read the file.
+                waiting = pool.submit(server.call, "POST", "/slots/0?action=save&model=a", {"filename": "pipe"})
+                server.wait_for_status("a", "loaded")
+                self.assertEqual(len(server.tokens("b")), 8)
+                self.assertFalse(waiting.done())
+                self.assertGreater(len(pathlib.Path(pipe).read_bytes()), 0)
+                self.assertEqual(waiting.result()[0], 200)
+
     def test_load_errors_are_not_for_strangers(self):
         with tempfile.TemporaryDirectory() as folder:
             server = self.start(f"a={folder}/none.gguf", f"b={OTHER}", flags=("--api-key", "k"))

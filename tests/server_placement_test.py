@@ -217,6 +217,35 @@ class Limits(unittest.TestCase):
         self.assertLessEqual(set(statuses), {200, 503})
 
 
+class NotLoaded(unittest.TestCase):
+    """Of several models, one that is not loaded."""
+
+    def test_a_model_is_loaded_as_it_is_asked_for(self):
+        server = Server("-m", f"b={DATA / 'tiny-qwen3.gguf'}", *PAIR, model=f"a={DATA / 'tiny-llama.gguf'}")
+        self.addCleanup(server.stop)
+
+        def post(**body):
+            status, _, reply = server.call("POST", "/placement", body)
+            return status, reply
+
+        def loaded():
+            models = server.call("GET", "/v1/models")[2]["data"]
+            return [model["id"] for model in models if model["status"]["value"] == "loaded"]
+
+        status, told = post(model="b", split_mode="tensor", tensor_split=[3, 1])
+        self.assertEqual((status, told["split_mode"], told["tensor_split"]), (200, "tensor", [3, 1]))
+        self.assertEqual((told["cuts"], told["switch"]["from"], told["switch"]["moved_bytes"]), (4, "tensor", 0))
+        self.assertEqual(loaded(), ["b"])
+        # What is wrong with the wish loads nothing, and spoils nothing.
+        for body in ({"split_mode": "rows"}, {"tensor_split": "1,2"}, {"tensor_split": [1, 2, 3]}, {}):
+            status, reply = post(model="a", **body)
+            self.assertEqual((status, reply["error"]["type"]), (400, "invalid_request_error"), reply)
+        self.assertEqual(loaded(), ["b"])
+        self.assertEqual(server.call("GET", "/v1/models")[2]["data"][0]["status"], {"value": "unloaded"})
+        status, told = post(model="a", policy="off")
+        self.assertEqual((status, told["split_mode"], loaded()), (200, "layer", ["a", "b"]))
+
+
 class Policy(unittest.TestCase):
     """With speeds made up, decisions can be foretold."""
     ASK = {"prompt": "a " * 100, "n_predict": 24, "ignore_eos": True, **GREEDY, "cache_prompt": False}
@@ -268,17 +297,6 @@ class Policy(unittest.TestCase):
             self.assertEqual(server.call("GET", "/placement")[2]["switches"]["count"], 0)
             self.assertRegex(server.text(), "--split-policy auto: .* the layer split stays")
 
-    def test_one_device_has_no_choice(self):
-        server = Server("--split-policy", "auto", "-v")
-        self.addCleanup(server.stop)
-        self.assertIn("with one device there is nothing to choose", server.text())
-        told = server.call("GET", "/placement")[2]
-        self.assertEqual(told["policy"], {"mode": "off"})
-        self.assertEqual(server.call("POST", "/placement", {"split_mode": "tensor"})[0], 200)
-
-
-if __name__ == "__main__":
-    main()
     def test_a_signal_ends_the_measurement(self):
         with tempfile.TemporaryDirectory() as folder:
             cache = pathlib.Path(folder) / "speeds.json"
@@ -290,3 +308,14 @@ if __name__ == "__main__":
             self.assertEqual(cache.exists(), "tokens/s:" in server.text())
             server.log.close()
 
+    def test_one_device_has_no_choice(self):
+        server = Server("--split-policy", "auto", "-v")
+        self.addCleanup(server.stop)
+        self.assertIn("with one device there is nothing to choose", server.text())
+        told = server.call("GET", "/placement")[2]
+        self.assertEqual(told["policy"], {"mode": "off"})
+        self.assertEqual(server.call("POST", "/placement", {"split_mode": "tensor"})[0], 200)
+
+
+if __name__ == "__main__":
+    main()

@@ -162,10 +162,10 @@ class SpecSource final : public ModelSource {
   SpecSource(std::vector<ModelSpec> specs, Log log)
       : specs_(std::move(specs)), log_(std::move(log)), machine_bytes_(available_devices().front().available_bytes) {}
 
-  Result<std::vector<DeviceClaim>> count(size_t model) override {
+  Result<std::vector<DeviceClaim>> count(size_t model, const LoadPlacement& placement) override {
     std::vector<DeviceClaim> claims;
     if (specs_.size() > 1) {
-      ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, Log()));
+      ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, placement, Log()));
       ASSIGN_OR_RETURN(const std::vector<FitDevice> devices, count_model(options));
       for (const FitDevice& device : devices) {
         claims.push_back({device.name, device.needs.front().total(), device.budget_bytes});
@@ -174,16 +174,19 @@ class SpecSource final : public ModelSource {
     return claims;
   }
 
-  Result<std::shared_ptr<ServedModel>> load(size_t model, const std::atomic<bool>& cancelled) override {
-    ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, log_));
+  Result<std::shared_ptr<ServedModel>> load(size_t model, const LoadPlacement& placement,
+                                            const std::atomic<bool>& cancelled) override {
+    ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, placement, log_));
     return load_served(specs_[model], options, log_, cancelled);
   }
 
  private:
   // What a model is loaded with, its context included.
-  [[nodiscard]] Result<ModelOptions> options_of(size_t model, const Log& log) const {
+  [[nodiscard]] Result<ModelOptions> options_of(size_t model, const LoadPlacement& placement, const Log& log) const {
     const ParsedFlags& flags = specs_[model].flags;
     ModelOptions options = model_options(flags);
+    options.split_mode = placement.split_mode.value_or(options.split_mode);
+    options.tensor_split = placement.tensor_split.value_or(options.tensor_split);
     options.needs_text = true;
     options.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
     options.context.n_kv_tokens = ContextOptions::kAsOne;

@@ -125,7 +125,7 @@ bool is_empty(const Json& input) {
 }  // namespace
 
 Status api_embeddings(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   if (!call.model->pooling) {
     return {ErrorCode::kUnsupported, "this server makes no embeddings; start it with --embeddings"};
   }

@@ -362,7 +362,7 @@ class MessagesWriter final : public ChatWriter {
 }  // namespace
 
 Status api_messages(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   if (!Fields(body).has("max_tokens")) {
     return bad("field \"max_tokens\" is missing");
   }
@@ -372,7 +372,7 @@ Status api_messages(Call& call) {
 }
 
 Status api_count_tokens(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   ASSIGN_OR_RETURN(Json converted, to_openai(body));
   TRY(prepare_chat(call, converted, kToolFields).status());
   ASSIGN_OR_RETURN(const ChatPrompt prompt, render_chat(call, dump_json(converted)));

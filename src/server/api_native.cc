@@ -191,14 +191,14 @@ Result<std::vector<InfillFile>> read_extra(const Fields& fields) {
 }  // namespace
 
 Status api_completion(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   ASSIGN_OR_RETURN(const ServingRequest request, read_generation(call, body));
   ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts, read_prompts(call, body));
   return complete(call, body, request, std::move(prompts));
 }
 
 Status api_infill(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   const Fields fields(body);
   InfillText text;
   for (const auto& [name, target] :
@@ -221,7 +221,7 @@ Status api_infill(Call& call) {
 }
 
 Status api_tokenize(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   const Fields fields(body);
   bool add_special = false;
   bool parse_special = true;
@@ -253,7 +253,7 @@ Status api_tokenize(Call& call) {
 }
 
 Status api_detokenize(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   const Fields fields(body);
   const Json* tokens = fields.find("tokens");
   if (tokens == nullptr || !tokens->is_array()) {
@@ -272,7 +272,7 @@ Status api_detokenize(Call& call) {
 }
 
 Status api_apply_template(Call& call) {
-  ASSIGN_OR_RETURN(Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(Json body, call.take_body());
   TRY(prepare_chat(call, body).status());
   ASSIGN_OR_RETURN(const ChatPrompt prompt, render_chat(call, dump_json(body)));
   call.reply_json({{"prompt", prompt.text}});

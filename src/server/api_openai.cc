@@ -313,7 +313,7 @@ class OpenAiTextWriter final : public ReplyWriter {
 }  // namespace
 
 Status api_chat_completions(Call& call) {
-  ASSIGN_OR_RETURN(Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(Json body, call.take_body());
   TRY(need_field(body, "messages"));
   ASSIGN_OR_RETURN(OpenAiOptions options, read_options(call, body, "chatcmpl-"));
   const Fields fields(body);
@@ -332,7 +332,7 @@ Status api_chat_completions(Call& call) {
 }
 
 Status api_openai_completions(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   ASSIGN_OR_RETURN(OpenAiOptions options, read_options(call, body, "cmpl-"));
   const Fields fields(body);
   int32_t n_top = -1;

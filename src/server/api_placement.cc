@@ -142,14 +142,14 @@ Status read_split_mode(const Fields& fields, std::string& mode) {
   return {};
 }
 
-// Empty: even.
+// Empty: even. n_devices: 0 where it is not known.
 Status read_shares(const Fields& fields, size_t n_devices, std::vector<double>& shares) {
   const Json* found = fields.find("tensor_split");
   if (found == nullptr) {
     return {};
   }
-  const std::string wanted =
-      fmt::format("an array of {} numbers from 0 to 1e9, not all 0, one for each device", n_devices);
+  const std::string wanted = fmt::format("an array of {}numbers from 0 to 1e9, not all 0, one for each device",
+                                         n_devices > 0 ? fmt::format("{} ", n_devices) : "");
   if (!found->is_array()) {
     return fields.wrong("tensor_split", *found, wanted);
   }
@@ -163,15 +163,15 @@ Status read_shares(const Fields& fields, size_t n_devices, std::vector<double>& 
     sum += value;
     shares.push_back(value);
   }
-  if (!shares.empty() && (shares.size() != n_devices || sum == 0)) {
+  if (!shares.empty() && ((n_devices > 0 && shares.size() != n_devices) || sum == 0)) {
     return {ErrorCode::kInvalidArgument, fmt::format("{} has {} numbers with the sum {}; it must be {}",
                                                      fields.label("tensor_split"), shares.size(), sum, wanted)};
   }
   return {};
 }
 
-// What is left out stays as it is.
-Result<PlacementWish> read_wish(const Fields& fields, const PlacementView& now) {
+// What is left out stays as it is. n_devices: 0 where it is not known.
+Result<PlacementWish> read_wish(const Fields& fields, const PlacementRequest& now, size_t n_devices) {
   PlacementWish wish;
   double deadline_ms = 0;
   TRY(fields.read("deadline_ms", deadline_ms, 0, kLongestDeadline_ms));
@@ -190,9 +190,9 @@ Result<PlacementWish> read_wish(const Fields& fields, const PlacementView& now) 
                   "field \"policy\" is \"auto\", which chooses the placement; leave split_mode and tensor_split out");
   }
   if (moves) {
-    PlacementRequest request = {now.request.split_mode, now.request.tensor_split};
+    PlacementRequest request = {now.split_mode, now.tensor_split};
     TRY(read_split_mode(fields, request.split_mode));
-    TRY(read_shares(fields, now.devices.size(), request.tensor_split));
+    TRY(read_shares(fields, n_devices, request.tensor_split));
     wish.placement = std::move(request);
   }
   return wish;
@@ -211,29 +211,39 @@ Status api_placement(Call& call) {
   return {};
 }
 
+Result<LoadPlacement> asked_placement(const Json& body) {
+  const Fields fields(body);
+  ASSIGN_OR_RETURN(PlacementWish wish, read_wish(fields, {"layer", {}}, 0));
+  LoadPlacement placement;
+  if (fields.has("split_mode")) {
+    placement.split_mode = std::move(wish.placement->split_mode);
+  }
+  if (fields.has("tensor_split")) {
+    placement.tensor_split = std::move(wish.placement->tensor_split);
+  }
+  return placement;
+}
+
 Status api_set_placement(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   LivePlacement* const placement = call.model->placement.get();
-  ASSIGN_OR_RETURN(PlacementWish wish, read_wish(Fields(body), *placement->view()));
-  // The model is left out: were this its last owner, its placement's thread would have to wait for itself.
-  Call later{call.server, {}, call.exchange, nullptr, call.begun};
-  later.request.method = call.request.method;
-  later.request.path = call.request.path;
-  later.request.peer = call.request.peer;
-  TRY(placement->ask(std::move(wish),
-                     [later, placement, name = call.model->name](const Status& status, const SwitchRecord* record) {
-                       if (status.ok()) {
-                         Json json = placement_json(name, *placement);
-                         json["switch"] = record != nullptr ? switch_json(*record) : Json();
-                         later.reply_json(json);
-                       } else if (is_conflict(status)) {
-                         later.exchange->reply(409, "application/json; charset=utf-8",
-                                               error_body(409, status.message(), later.request.path));
-                       } else {
-                         reply_error(*later.exchange, status, later.request.path);
-                       }
-                       later.server.log_request(later.request, later.exchange->status(), later.begun, {});
-                     }));
+  const std::shared_ptr<const PlacementView> now = placement->view();
+  ASSIGN_OR_RETURN(PlacementWish wish, read_wish(Fields(body), now->request, now->devices.size()));
+  // With the model, which must not go to make room while somebody waits for its switch.
+  const Call later{call.server, line_of(call.request), call.exchange, call.model, call.begun};
+  TRY(placement->ask(std::move(wish), [later](const Status& status, const SwitchRecord* record) {
+    if (status.ok()) {
+      Json json = placement_json(later.model->name, *later.model->placement);
+      json["switch"] = record != nullptr ? switch_json(*record) : Json();
+      later.reply_json(json);
+    } else if (is_conflict(status)) {
+      later.exchange->reply(409, "application/json; charset=utf-8",
+                            error_body(409, status.message(), later.request.path));
+    } else {
+      reply_error(*later.exchange, status, later.request.path);
+    }
+    later.server.log_request(later.request, later.exchange->status(), later.begun, {});
+  }));
   call.logs_itself = true;
   return {};
 }

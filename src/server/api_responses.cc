@@ -351,7 +351,7 @@ class ResponsesWriter final : public ChatWriter {
 }  // namespace
 
 Status api_responses(Call& call) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_chat, kToolFields));
   auto writer = std::make_shared<ResponsesWriter>(call, body, chat.streams, chat.ping, chat.request);
   return start_generation(call, with_choices(std::move(chat.request.serving), 1), std::move(writer));

@@ -68,8 +68,8 @@ double ratio(double a, double b) {
 }
 
 // The model that the body of a request must name.
-Result<size_t> named_model(const Call& call, const ModelRegistry& models) {
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+Result<size_t> named_model(Call& call, const ModelRegistry& models) {
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   std::string name;
   TRY(Fields(body).read("model", name));
   if (name.empty()) {
@@ -232,7 +232,7 @@ Status api_slot_action(Call& call) {
   if (call.server.settings().slot_save_path.empty()) {
     return {ErrorCode::kUnsupported, "this server was started without --slot-save-path"};
   }
-  ASSIGN_OR_RETURN(const Json body, parse_json_object(call.request.body));
+  ASSIGN_OR_RETURN(const Json body, call.take_body());
   std::string name;
   TRY(Fields(body).read("filename", name));
   ASSIGN_OR_RETURN(const std::string path, slot_file(call, name));

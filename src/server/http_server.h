@@ -78,17 +78,17 @@ class HttpExchange {
   /// Calls fn, once, on the thread of the sockets, if the client goes before the answer is complete; at once if it went
   /// already. fn must not block.
   virtual void on_gone(std::function<void()> fn) = 0;
+  /// Runs fn, which goes on with the request, on a handler's thread: for whoever must not be held up by it.
+  virtual void go_on(std::function<void()> fn) = 0;
   [[nodiscard]] virtual bool gone() const = 0;
   /// Status of what was sent so far; 0: nothing.
   [[nodiscard]] virtual int status() const = 0;
-  /// Runs fn, which goes on with the request, on a handler's thread: for whoever must not be held up by it.
-  virtual void go_on(std::function<void()> fn) = 0;
 };
 
+/// What it throws, or what go_on() was given throws, is answered with 500, and ends nothing else.
 using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<HttpExchange> exchange)>;
 /// Body of a reply that the server itself makes: to what is no HTTP (400), is too long (413, 431), or too much (503).
 using HttpErrorBody = std::function<std::string(int status, std::string_view message)>;
-/// What it throws, or what go_on() was given throws, is answered with 500, and ends nothing else.
 
 class HttpServer {
  public:

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -57,7 +58,8 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
   [[nodiscard]] size_t size() const { return entries_.size(); }
   [[nodiscard]] std::vector<ModelView> list() const;
   [[nodiscard]] Result<size_t> find(std::string_view name) const;
-  bool acquire(size_t model, std::function<bool()> gone, Answer answer);
+  bool acquire(size_t model, std::function<bool()> gone, Answer answer, LoadPlacement placement);
+  Lease take(size_t model);
   void wake();
   Lease peek(size_t model);
   Status load(size_t model);
@@ -67,6 +69,7 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
   struct Waiter {
     std::function<bool()> gone;
     Answer answer;
+    LoadPlacement placement;
   };
 
   struct Entry {
@@ -83,6 +86,7 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
     bool queued = false;
     bool explicit_load = false;  // goes on when no request waits for it
     bool counted = false;
+    LoadPlacement placement;  // for which it was counted, and is loaded
     uint64_t turn = 0;
     std::optional<Clock::time_point> deadline;  // from when on it waits for room
     std::vector<Waiter> waiters;
@@ -90,6 +94,11 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
     [[nodiscard]] uint64_t bytes_on(std::string_view device) const {
       const auto claim = std::ranges::find(claims, device, &DeviceClaim::device);
       return claim == claims.end() ? 0 : claim->bytes;
+    }
+    [[nodiscard]] LoadPlacement wanted_placement() const {
+      const auto asks = [](const Waiter& waiter) { return !waiter.placement.says_nothing(); };
+      const auto first = std::ranges::find_if(waiters, asks);
+      return first == waiters.end() ? LoadPlacement() : first->placement;
     }
   };
 
@@ -162,7 +171,7 @@ Result<size_t> ModelRegistry::Impl::find(std::string_view name) const {
                                                   fmt::join(names, ", ")));
 }
 
-bool ModelRegistry::Impl::acquire(size_t model, std::function<bool()> gone, Answer answer) {
+bool ModelRegistry::Impl::acquire(size_t model, std::function<bool()> gone, Answer answer, LoadPlacement placement) {
   Lease ready;
   {
     const std::lock_guard lock(mutex_);
@@ -170,7 +179,7 @@ bool ModelRegistry::Impl::acquire(size_t model, std::function<bool()> gone, Answ
     if (entry.model != nullptr && !entry.leaving) {
       ready = lease(entry, true);
     } else if (!stopping_) {
-      entry.waiters.push_back({std::move(gone), std::move(answer)});
+      entry.waiters.push_back({std::move(gone), std::move(answer), std::move(placement)});
       enqueue(entry);
       return true;
     }
@@ -181,6 +190,12 @@ bool ModelRegistry::Impl::acquire(size_t model, std::function<bool()> gone, Answ
     answer(closing());
   }
   return false;
+}
+
+ModelRegistry::Lease ModelRegistry::Impl::take(size_t model) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_.at(model);
+  return entry.model != nullptr && !entry.leaving ? lease(entry, true) : nullptr;
 }
 
 void ModelRegistry::Impl::wake() {
@@ -327,7 +342,7 @@ bool ModelRegistry::Impl::let_leavers_go(Lock& lock) {
     }
     models.push_back(std::exchange(entry.model, nullptr));
     entry.leaving = false;
-    log_.info(fmt::format("unloaded {}", entry.name));
+    calls.push_back([this, text = "unloaded " + entry.name] { log_.info(text); });
     for (auto& farewell : std::exchange(entry.farewells, {})) {
       calls.push_back([farewell = std::move(farewell)] { farewell({}); });
     }
@@ -354,7 +369,7 @@ bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
   std::ranges::sort(queue, {}, &Entry::turn);
   const Clock::time_point now = Clock::now();
   for (Entry* entry : queue) {
-    if (!entry->counted) {
+    if (!entry->counted || entry->placement != entry->wanted_placement()) {
       count(*entry, lock);
       return true;
     }
@@ -377,8 +392,10 @@ bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
 
 void ModelRegistry::Impl::count(Entry& entry, Lock& lock) {
   const auto model = static_cast<size_t>(&entry - entries_.data());
+  entry.placement = entry.wanted_placement();
+  const LoadPlacement placement = entry.placement;
   lock.unlock();
-  Result<std::vector<DeviceClaim>> claims = within_memory([&] { return source_->count(model); });
+  Result<std::vector<DeviceClaim>> claims = within_memory([&] { return source_->count(model, placement); });
   lock.lock();
   if (claims.ok()) {
     entry.claims = std::move(*claims);
@@ -457,18 +474,24 @@ ModelRegistry::Impl::Room ModelRegistry::Impl::make_room(const Entry& entry) con
 
 void ModelRegistry::Impl::load_now(Entry& entry, const std::vector<const Entry*>& leavers, Lock& lock) {
   std::vector<std::shared_ptr<ServedModel>> models;
+  std::string left;
   for (Entry& leaver : entries_) {
     if (std::ranges::find(leavers, &leaver) != leavers.end()) {
       models.push_back(std::exchange(leaver.model, nullptr));
-      log_.info(fmt::format("unloaded {} to make room for {}", leaver.name, entry.name));
+      left += fmt::format("{}{}", left.empty() ? "" : ", ", leaver.name);
     }
   }
   loading_ = &entry;
   cancelled_ = stopping_;  // stop() may have come since run() looked
+  const LoadPlacement placement = entry.placement;
   lock.unlock();
   models.clear();
+  if (!left.empty()) {
+    log_.info(fmt::format("unloaded {} to make room for {}", left, entry.name));
+  }
   const auto model = static_cast<size_t>(&entry - entries_.data());
-  Result<std::shared_ptr<ServedModel>> loaded = within_memory([&] { return source_->load(model, cancelled_); });
+  Result<std::shared_ptr<ServedModel>> loaded =
+      within_memory([&] { return source_->load(model, placement, cancelled_); });
   lock.lock();
   loading_ = nullptr;
   Status status = loaded.status();
@@ -493,13 +516,27 @@ void ModelRegistry::Impl::load_now(Entry& entry, const std::vector<const Entry*>
 
 // REQUIRES: the lock is held.
 void ModelRegistry::Impl::finish_load(Entry& entry, const Status& status, Calls& calls) {
-  if (!status.ok() && status.code() != ErrorCode::kCancelled) {
-    log_.warning(fmt::format("cannot load {}: {}", entry.name, status.message()));
+  const bool has_failed = !status.ok() && status.code() != ErrorCode::kCancelled;
+  if (has_failed) {
+    calls.push_back(
+        [this, text = fmt::format("cannot load {}: {}", entry.name, status.message())] { log_.warning(text); });
   }
-  entry.failure = status.code() == ErrorCode::kCancelled ? Status() : status;
-  entry.queued = false;
-  entry.explicit_load = false;
-  for (Waiter& waiter : std::exchange(entry.waiters, {})) {
+  std::vector<Waiter> answered;
+  if (has_failed && !entry.placement.says_nothing()) {
+    // The model may well be had as its own settings say.
+    const auto others = [&](const Waiter& waiter) { return waiter.placement != entry.placement; };
+    const auto asked = std::ranges::stable_partition(entry.waiters, others);
+    std::ranges::move(asked, std::back_inserter(answered));
+    entry.waiters.erase(asked.begin(), asked.end());
+    entry.queued = entry.explicit_load || !entry.waiters.empty();
+    entry.counted = false;
+  } else {
+    entry.failure = has_failed ? status : Status();
+    entry.queued = false;
+    entry.explicit_load = false;
+    answered = std::exchange(entry.waiters, {});
+  }
+  for (Waiter& waiter : answered) {
     const bool gone = waiter.gone != nullptr && waiter.gone();
     Result<Lease> result = gone          ? Status(ErrorCode::kCancelled, "the client has left")
                            : status.ok() ? Result<Lease>(lease(entry, true))
@@ -556,8 +593,11 @@ std::vector<ModelView> ModelRegistry::list() const {
 Result<size_t> ModelRegistry::find(std::string_view name) const {
   return impl_->find(name);
 }
-bool ModelRegistry::acquire(size_t model, std::function<bool()> gone, Answer answer) {
-  return impl_->acquire(model, std::move(gone), std::move(answer));
+bool ModelRegistry::acquire(size_t model, std::function<bool()> gone, Answer answer, LoadPlacement placement) {
+  return impl_->acquire(model, std::move(gone), std::move(answer), std::move(placement));
+}
+ModelRegistry::Lease ModelRegistry::take(size_t model) {
+  return impl_->take(model);
 }
 void ModelRegistry::wake() {
   impl_->wake();

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,14 +32,24 @@ struct DeviceClaim {
   uint64_t budget_bytes = 0;  // of the device, for all models together
 };
 
+/// How a model is to be placed that is not loaded yet. What is left out stays as the model's own settings say.
+struct LoadPlacement {
+  std::optional<std::string> split_mode = {};
+  std::optional<std::vector<double>> tensor_split = {};  // by device; empty: even
+  [[nodiscard]] bool says_nothing() const { return !split_mode && !tensor_split; }
+  friend bool operator==(const LoadPlacement&, const LoadPlacement&) = default;
+};
+
 /// Where models come from. Called from the registry's thread alone. `model`: index into the registry's names.
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
-  /// What the model will take, without loading it. Errors: why it cannot be loaded; kDoesNotFit: not even alone.
-  virtual Result<std::vector<DeviceClaim>> count(size_t model) = 0;
+  /// What the model will take, without loading it. Errors: why it cannot be loaded; kDoesNotFit: not even alone;
+  /// kInvalidArgument: it cannot be placed so.
+  virtual Result<std::vector<DeviceClaim>> count(size_t model, const LoadPlacement& placement) = 0;
   /// Ends early, with kCancelled, once `cancelled` is true.
-  virtual Result<std::shared_ptr<ServedModel>> load(size_t model, const std::atomic<bool>& cancelled) = 0;
+  virtual Result<std::shared_ptr<ServedModel>> load(size_t model, const LoadPlacement& placement,
+                                                    const std::atomic<bool>& cancelled) = 0;
 };
 
 enum class ModelPhase { kUnloaded, kLoading, kLoaded, kFailed };
@@ -78,7 +89,11 @@ class ModelRegistry {
   /// Calls `answer` once with the model: before this returns if it is loaded, else from the registry's thread when it
   /// is, or with what failed: what the source said; kCancelled: nothing could go to make room (with the numbers), it
   /// was unloaded meanwhile, stop() came, or `gone` (may be empty) was true before the load began. True: it waits.
-  bool acquire(size_t model, std::function<bool()> gone, Answer answer);
+  /// placement: of the load, if it has yet to begin; of several that wait the first who names one decides, and what
+  /// then fails is told to those who asked for that, while the others wait on.
+  bool acquire(size_t model, std::function<bool()> gone, Answer answer, LoadPlacement placement = {});
+  /// The model if it can be had at once, else null.
+  [[nodiscard]] Lease take(size_t model);
   /// Some `gone` may have changed.
   void wake();
   /// The model if it is loaded, else null. Looking at it is no use of it.

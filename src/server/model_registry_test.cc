@@ -31,7 +31,9 @@ struct World {
   std::vector<Claims> claims;
   std::map<size_t, Status> count_failures;
   std::map<size_t, Status> load_failures;
-  std::vector<size_t> begun;  // loads
+  std::vector<size_t> begun;        // loads
+  std::vector<std::string> splits;  // that they were asked to have
+  std::string bad_split;            // under which no model can be loaded
   std::vector<bool> alive;
   bool gate_open = true;  // else loads wait
   bool saw_cancel = false;
@@ -58,16 +60,17 @@ class FakeSource final : public ModelSource {
  public:
   explicit FakeSource(std::shared_ptr<World> world) : world_(std::move(world)) {}
 
-  Result<Claims> count(size_t model) override {
+  Result<Claims> count(size_t model, const LoadPlacement& /*placement*/) override {
     const std::lock_guard lock(world_->mutex);
     const auto failure = world_->count_failures.find(model);
     return failure == world_->count_failures.end() ? Result<Claims>(world_->claims[model]) : failure->second;
   }
 
-  Result<Lease> load(size_t model, const std::atomic<bool>& cancelled) override {
+  Result<Lease> load(size_t model, const LoadPlacement& placement, const std::atomic<bool>& cancelled) override {
     World& world = *world_;
     std::unique_lock lock(world.mutex);
     world.begun.push_back(model);
+    world.splits.push_back(placement.split_mode.value_or(""));
     world.changed.notify_all();
     for (const DeviceClaim& claim : world.claims[model]) {
       uint64_t used = claim.bytes;
@@ -87,6 +90,9 @@ class FakeSource final : public ModelSource {
     }
     if (const auto failure = world.load_failures.find(model); failure != world.load_failures.end()) {
       return failure->second;
+    }
+    if (!world.bad_split.empty() && placement.split_mode == world.bad_split) {
+      return Status(ErrorCode::kDoesNotFit, "not so");
     }
     EXPECT_FALSE(world.alive[model]);
     world.alive[model] = true;
@@ -121,9 +127,11 @@ class Registry {
     models = ModelRegistry::start(std::move(names), std::make_unique<FakeSource>(world), options).value();
   }
 
-  std::future<Result<Lease>> ask(size_t model, std::function<bool()> gone = {}) const {
+  std::future<Result<Lease>> ask(size_t model, std::function<bool()> gone = {}, LoadPlacement placement = {}) const {
     auto promise = std::make_shared<std::promise<Result<Lease>>>();
-    models->acquire(model, std::move(gone), [promise](Result<Lease> lease) { promise->set_value(std::move(lease)); });
+    models->acquire(
+        model, std::move(gone), [promise](Result<Lease> lease) { promise->set_value(std::move(lease)); },
+        std::move(placement));
     return promise->get_future();
   }
   Result<Lease> get(size_t model) const { return ask(model).get(); }
@@ -168,6 +176,35 @@ TEST(ModelRegistry, LoadsOnDemandAndOnce) {
   EXPECT_FALSE(registry.models->acquire(0, {}, [&](const Result<Lease>& lease) { answered = lease.ok(); }));
   EXPECT_TRUE(answered);
   EXPECT_THAT(registry.world->loads(), ElementsAre(0));
+}
+
+TEST(ModelRegistry, IsLoadedAsTheFirstWhoSaysWantsIt) {
+  const Registry registry(on_one_device({1, 1}, 8));
+  registry.world->open_gate(false);
+  const auto busy = registry.ask(0);
+  registry.world->wait_for_load(1);
+  auto any = registry.ask(1);
+  auto layer = registry.ask(1, {}, {.split_mode = "layer"});
+  auto tensor = registry.ask(1, {}, {.split_mode = "tensor"});
+  registry.world->open_gate(true);
+  EXPECT_TRUE(any.get().ok() && layer.get().ok() && tensor.get().ok());
+  EXPECT_THAT(registry.world->loads(), ElementsAre(0, 1));
+  EXPECT_THAT(registry.world->splits, ElementsAre("", "layer"));
+}
+
+TEST(ModelRegistry, APlacementThatCannotBeHadFailsThoseAloneWhoAskedForIt) {
+  const Registry registry(on_one_device({1, 1}, 8));
+  registry.world->bad_split = "layer";
+  registry.world->open_gate(false);
+  const auto busy = registry.ask(0);
+  registry.world->wait_for_load(1);
+  auto layer = registry.ask(1, {}, {.split_mode = "layer"});
+  auto any = registry.ask(1);
+  registry.world->open_gate(true);
+  EXPECT_EQ(layer.get().status().code(), ErrorCode::kDoesNotFit);
+  EXPECT_TRUE(any.get().ok());
+  EXPECT_THAT(registry.world->splits, ElementsAre("", "layer", ""));
+  EXPECT_EQ(registry.phase(1), ModelPhase::kLoaded);
 }
 
 TEST(ModelRegistry, UnknownNamesAreToldTheKnownOnes) {

@@ -32,6 +32,7 @@ struct Route {
   Status (*api)(Call& call);
   bool is_public = false;  // asks for no key
   Needs needs = Needs::kModel;
+  Result<LoadPlacement> (*placement)(const Json& body) = nullptr;  // how it wants a model that is loaded for it
 };
 
 namespace {
@@ -51,7 +52,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/slots/", api_slot_action},  // and a number
     {"GET", "/metrics", api_metrics, false, Needs::kModels},
     {"GET", "/placement", api_placement},
-    {"POST", "/placement", api_set_placement},
+    {"POST", "/placement", api_set_placement, false, Needs::kModel, asked_placement},
     {"POST", "/tokenize", api_tokenize},
     {"POST", "/detokenize", api_detokenize},
     {"POST", "/apply-template", api_apply_template},
@@ -117,14 +118,14 @@ Status guarded(const std::function<Status()>& fn) {
 }
 
 // The model that a request names. With one model the name is not looked at, and no name means the first.
-Result<size_t> model_of(const HttpRequest& request, const ModelRegistry& models) {
+Result<size_t> model_of(Call& call, const ModelRegistry& models) {
   if (models.size() == 1) {
     return size_t{0};
   }
-  std::string name = request.query_value("model");
-  if (name.empty() && !request.body.empty()) {
-    ASSIGN_OR_RETURN(const Json body, parse_json_object(request.body));
-    TRY(Fields(body).read("model", name));
+  std::string name = call.request.query_value("model");
+  if (name.empty() && !call.request.body.empty()) {
+    ASSIGN_OR_RETURN(const Json* body, call.look_into_body());
+    TRY(Fields(*body).read("model", name));
   }
   return name.empty() ? Result<size_t>(0) : models.find(name);
 }
@@ -146,6 +147,22 @@ void allow_origin(const HttpRequest& request, HttpExchange& exchange) {
 }
 
 }  // namespace
+
+Result<const Json*> Call::look_into_body() {
+  if (parsed == nullptr) {
+    ASSIGN_OR_RETURN(Json body, parse_json_object(request.body));
+    parsed = std::make_shared<Json>(std::move(body));
+    request.body = {};  // what waits for a model holds it once
+  }
+  return parsed.get();
+}
+
+Result<Json> Call::take_body() {
+  TRY(look_into_body().status());
+  Json body = std::move(*parsed);
+  parsed.reset();
+  return body;
+}
 
 void Call::reply_json(const Json& json, int status) const {
   exchange->reply(status, "application/json; charset=utf-8", dump_json(json));
@@ -175,15 +192,14 @@ std::string Server::new_id(std::string_view prefix) {
 void Server::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const auto call = std::make_shared<Call>(Call{*this, std::move(request), std::move(exchange), nullptr});
   allow_origin(call->request, *call->exchange);
-  const Route* route = nullptr;
-  size_t model = 0;
-  Status status = guarded([&] { return admit(*call, route, model); });
-  if (status.ok() && route != nullptr && route->needs == Needs::kModel && call->model == nullptr) {
-    pass_on(call, *route, model);
+  Way way;
+  Status status = guarded([&] { return admit(*call, way); });
+  if (status.ok() && way.route != nullptr && way.route->needs == Needs::kModel && call->model == nullptr) {
+    pass_on(call, way);
     return;
   }
-  if (status.ok() && route != nullptr) {
-    status = guarded([&] { return route->api(*call); });
+  if (status.ok() && way.route != nullptr) {
+    status = guarded([&] { return way.route->api(*call); });
   }
   conclude(*call, status);
 }
@@ -199,9 +215,8 @@ void Server::conclude(Call& call, const Status& status) const {
   }
 }
 
-// Finds the route of a call and the model that it names. A call that is answered here leaves route null. One that only
-// looks at a model gets it here.
-Status Server::admit(Call& call, const Route*& route, size_t& model) const {
+// Finds the route of a call and the model that it names. One that only looks at a model gets it here.
+Status Server::admit(Call& call, Way& way) const {
   const HttpRequest& request = call.request;
   if (request.method == "OPTIONS") {
     call.exchange->reply(204, "text/plain", "");
@@ -244,37 +259,58 @@ Status Server::admit(Call& call, const Route*& route, size_t& model) const {
   if (models == nullptr && found->needs != Needs::kNothing) {
     return {ErrorCode::kCancelled, "Loading model"};
   }
-  route = found;
+  way.route = found;
   if (found->needs == Needs::kModel) {
-    ASSIGN_OR_RETURN(model, model_of(request, *models));
+    ASSIGN_OR_RETURN(way.model, model_of(call, *models));
     if (method == "GET") {
-      call.model = models->peek(model);
+      call.model = models->peek(way.model);
       if (call.model == nullptr) {
         return {ErrorCode::kCancelled, fmt::format("model {} is not loaded; POST /models/load, or a request for an "
                                                    "answer, loads it",
-                                                   models->list()[model].name)};
+                                                   models->list()[way.model].name)};
       }
     }
   }
   return {};
 }
 
-// Runs the call when its model is there: here, or on the registry's thread.
-void Server::pass_on(const std::shared_ptr<Call>& call, const Route& route, size_t model) const {
+// Runs the call when its model is there: here, or later on a handler's thread, since the registry's has models to load.
+void Server::pass_on(const std::shared_ptr<Call>& call, const Way& way) const {
   const std::shared_ptr<ModelRegistry> models = this->models();
+  const auto go_on = [call, route = way.route](const Result<ModelRegistry::Lease>& lease) {
+    Status status = lease.status();
+    if (status.ok()) {
+      call->model = *lease;
+      status = guarded([&] { return route->api(*call); });
+    } else if (http_status_of(status) < 500 &&
+               !(route->placement != nullptr && status.code() == ErrorCode::kInvalidArgument)) {
+      status = {ErrorCode::kIo, status.message()};  // what is wrong with the model is not the client's fault
+    }
+    call->server.conclude(*call, status);
+  };
+  if (ModelRegistry::Lease lease = models->take(way.model)) {
+    go_on(std::move(lease));
+    return;
+  }
+  LoadPlacement placement;
+  const Status asked = guarded([&]() -> Status {
+    if (way.route->placement != nullptr) {
+      ASSIGN_OR_RETURN(const Json* body, call->look_into_body());
+      ASSIGN_OR_RETURN(placement, way.route->placement(*body));
+    }
+    return {};
+  });
+  if (!asked.ok()) {
+    conclude(*call, asked);
+    return;
+  }
   call->exchange->on_gone([models] { models->wake(); });
   models->acquire(
-      model, [call] { return call->exchange->gone(); },
-      [call, &route](Result<ModelRegistry::Lease> lease) {
-        Status status = lease.status();
-        if (status.ok()) {
-          call->model = std::move(*lease);
-          status = guarded([&] { return route.api(*call); });
-        } else if (http_status_of(status) < 500) {
-          status = {ErrorCode::kIo, status.message()};  // what is wrong with the model is not the client's fault
-        }
-        call->server.conclude(*call, status);
-      });
+      way.model, [call] { return call->exchange->gone(); },
+      [call, go_on](const Result<ModelRegistry::Lease>& lease) {
+        call->exchange->go_on([go_on, lease] { go_on(lease); });
+      },
+      std::move(placement));
 }
 
 bool Server::has_key(const HttpRequest& request) const {

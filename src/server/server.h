@@ -67,8 +67,13 @@ struct Call {
   std::shared_ptr<HttpExchange> exchange;
   std::shared_ptr<ServedModel> model;  // null for routes that need none; it stays loaded as long as this lives
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
-  bool logs_itself = false;  // the row comes with the end of a generation
+  bool logs_itself = false;           // the row comes with the end of a generation
+  std::shared_ptr<Json> parsed = {};  // the body, once somebody has looked into it
 
+  /// The body, which must be an object, and is parsed but once. Errors: those of parse_json_object().
+  Result<const Json*> look_into_body();
+  /// The same for an API's own use; the call has no body any more.
+  Result<Json> take_body();
   void reply_json(const Json& json, int status = 200) const;
 };
 
@@ -111,8 +116,13 @@ class Server {
                    const LogRow& row) const;
 
  private:
-  Status admit(Call& call, const Route*& route, size_t& model) const;
-  void pass_on(const std::shared_ptr<Call>& call, const Route& route, size_t model) const;
+  /// Where a call that was admitted goes.
+  struct Way {
+    const Route* route = nullptr;  // null: it is answered already
+    size_t model = 0;
+  };
+  Status admit(Call& call, Way& way) const;
+  void pass_on(const std::shared_ptr<Call>& call, const Way& way) const;
   void conclude(Call& call, const Status& status) const;
 
   const ServerSettings settings_;
@@ -143,6 +153,8 @@ Status api_slot_action(Call& call);
 Status api_metrics(Call& call);
 Status api_placement(Call& call);
 Status api_set_placement(Call& call);
+/// The placement that a body of POST /placement asks for. Errors: kInvalidArgument.
+Result<LoadPlacement> asked_placement(const Json& body);
 Status api_tokenize(Call& call);
 Status api_detokenize(Call& call);
 Status api_apply_template(Call& call);
