@@ -281,6 +281,24 @@ class Demand(unittest.TestCase):
                 self.assertNotIn(folder, json.dumps(server.call("GET", path)[2]))
             self.assertEqual(server.status_of("a"), {"value": "unloaded", "failed": True})
 
+    def test_models_share_the_memory_for_prompts(self):
+        def metric(server, name, model):
+            text = server.call("GET", "/metrics")[2]
+            return float(re.search(rf'^llamacpp:{name}{{model="{model}"}} (\S+)$', text, re.MULTILINE)[1])
+
+        def fill(server, model):  # with more prompts than there are slots, so that most must leave them
+            for first in range(40, 60):
+                body = {"model": model, "prompt": [first] * 200, "n_predict": 1, **GREEDY}
+                self.assertEqual(server.call("POST", "/completion", body)[0], 200)
+
+        server = self.start(f"a={MODEL}", f"b={MODEL}", flags=("--metrics", "--cache-ram", "1"))
+        fill(server, "a")
+        self.assertGreater(metric(server, "prompt_cache_ram_bytes", "a"), 1 << 19)
+        fill(server, "b")
+        held = [metric(server, "prompt_cache_ram_bytes", model) for model in ("a", "b")]
+        self.assertGreater(held[1], 1 << 19)
+        self.assertLessEqual(sum(held), 1 << 20)
+
     def test_clients_that_leave_load_nothing(self):
         server = self.start(f"a={MODEL}", f"b={OTHER}",
                             flags=("--context-shift", "--models-max", "1", "--models-wait", "86400"))

@@ -65,6 +65,7 @@ Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   return settings;
 }
 
+// Of the whole server: its models share the host memory, and the folder.
 KeptPromptsOptions cache_options(const ParsedFlags& flags) {
   constexpr int64_t kDefaultMib = 8192;
   const int64_t quarter_mib = sysconf(_SC_PHYS_PAGES) * (sysconf(_SC_PAGESIZE) / 1024) / 1024 / 4;
@@ -72,7 +73,10 @@ KeptPromptsOptions cache_options(const ParsedFlags& flags) {
     return mib < 0 ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(mib) << 20;
   };
   KeptPromptsOptions options;
-  options.ram_bytes = bytes(flags.given("cache-ram") ? flags.get_int("cache-ram") : std::min(kDefaultMib, quarter_mib));
+  if (const int64_t mib = flags.given("cache-ram") ? flags.get_int("cache-ram") : std::min(kDefaultMib, quarter_mib);
+      mib != 0) {
+    options.ram = make_prompt_ram(bytes(mib));
+  }
   options.folder = flags.get_string("cache-dir");
   options.folder_bytes = bytes(flags.get_int("cache-dir-max"));
   return options;
@@ -106,7 +110,8 @@ Status open_placement(const ParsedFlags& flags, const ModelOptions& options, Con
   return {};
 }
 
-Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOptions options, const Log& log,
+Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOptions options,
+                                                 const KeptPromptsOptions& cache, const Log& log,
                                                  const std::atomic<bool>& interrupted) {
   const ParsedFlags& flags = spec.flags;
   auto served = std::make_shared<ServedModel>();
@@ -151,7 +156,7 @@ Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOpt
   }
   serving.n_queue = static_cast<int64_t>(flags.get_uint("queue-size"));
   serving.batch_invariant = flags.get_bool("batch-invariant");
-  serving.cache = cache_options(flags);
+  serving.cache = cache;
   ASSIGN_OR_RETURN(served->serving, Serving::start(std::move(context), serving, log));
   return served;
 }
@@ -159,8 +164,11 @@ Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOpt
 // Loads models as their specs say.
 class SpecSource final : public ModelSource {
  public:
-  SpecSource(std::vector<ModelSpec> specs, Log log)
-      : specs_(std::move(specs)), log_(std::move(log)), machine_bytes_(available_devices().front().available_bytes) {}
+  SpecSource(std::vector<ModelSpec> specs, KeptPromptsOptions cache, Log log)
+      : specs_(std::move(specs)),
+        cache_(std::move(cache)),
+        log_(std::move(log)),
+        machine_bytes_(available_devices().front().available_bytes) {}
 
   Result<std::vector<DeviceClaim>> count(size_t model, const LoadPlacement& placement) override {
     std::vector<DeviceClaim> claims;
@@ -177,7 +185,7 @@ class SpecSource final : public ModelSource {
   Result<std::shared_ptr<ServedModel>> load(size_t model, const LoadPlacement& placement,
                                             const std::atomic<bool>& cancelled) override {
     ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, placement, log_));
-    return load_served(specs_[model], options, log_, cancelled);
+    return load_served(specs_[model], options, cache_, log_, cancelled);
   }
 
  private:
@@ -200,6 +208,7 @@ class SpecSource final : public ModelSource {
   }
 
   const std::vector<ModelSpec> specs_;
+  const KeptPromptsOptions cache_;
   const Log log_;
   const uint64_t machine_bytes_;  // free when the server began
 };
@@ -216,7 +225,8 @@ Result<std::shared_ptr<ModelRegistry>> start_registry(const ParsedFlags& flags, 
   ModelRegistryOptions options;
   options.models_max = static_cast<int64_t>(flags.get_uint("models-max"));
   options.wait = std::chrono::seconds(flags.get_uint("models-wait"));
-  return ModelRegistry::start(std::move(names), std::make_unique<SpecSource>(std::move(specs), log), options, log);
+  return ModelRegistry::start(std::move(names),
+                              std::make_unique<SpecSource>(std::move(specs), cache_options(flags), log), options, log);
 }
 
 // SIGINT and SIGTERM, blocked in every thread that is started while this exists, and waited for here.

@@ -238,7 +238,8 @@ constexpr FlagRow kRows[] = {
      .max = 1e9,
      .group = kServer,
      .commands = "serve",
-     .help = "MiB of host memory for prompts that had to leave their slots and may come again; 0: none, -1: no limit"},
+     .help = "MiB of host memory, for all models together, for prompts that had to leave their slots and may come "
+             "again; 0: none, -1: no limit"},
     {.name = "cache-dir",
      .placeholder = "FOLDER",
      .group = kServer,

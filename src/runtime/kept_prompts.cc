@@ -26,7 +26,12 @@ double ms_since(Clock::time_point begin) {
 }  // namespace
 
 KeptPrompts::KeptPrompts(StateShape shape, const KeptPromptsOptions& options, Log log)
-    : shape_(std::move(shape)), options_(options), log_(std::move(log)), store_(options.ram_bytes) {}
+    : shape_(std::move(shape)),
+      ram_(options.ram != nullptr ? options.ram : std::make_shared<PromptRam>(0)),
+      log_(std::move(log)),
+      store_(*ram_) {
+  ram_->join(*this);
+}
 
 Result<std::unique_ptr<KeptPrompts>> KeptPrompts::open(const Context& context, const KeptPromptsOptions& options,
                                                        const Log& log) {
@@ -42,6 +47,17 @@ Result<std::unique_ptr<KeptPrompts>> KeptPrompts::open(const Context& context, c
 
 KeptPrompts::~KeptPrompts() {
   finish();
+  ram_->leave(*this);
+}
+
+PromptRam::Holding KeptPrompts::holding() const {
+  const std::lock_guard lock(mutex_);
+  return store_.holding();
+}
+
+void KeptPrompts::drop_oldest() {
+  const std::lock_guard lock(mutex_);
+  store_.drop_oldest();
 }
 
 Status KeptPrompts::start(std::function<void()> on_written) {
@@ -86,7 +102,7 @@ void KeptPrompts::warm(std::span<const int32_t> tokens, int64_t n_there) {
     match = store_.find(tokens);
     const PromptStore::Entry* entry = store_.entry(match.id);
     if (entry == nullptr || match.length <= n_there || entry->bytes.data != nullptr ||
-        entry->n_bytes > options_.ram_bytes) {
+        entry->n_bytes > ram_->max_bytes()) {
       return;
     }
     file = entry->file;
@@ -94,8 +110,7 @@ void KeptPrompts::warm(std::span<const int32_t> tokens, int64_t n_there) {
   }
   // What fails here fails again in fetch(), which says so.
   if (auto bytes = folder_->read(file, n_bytes); bytes.ok()) {
-    const std::lock_guard lock(mutex_);
-    store_.set_bytes(match.id, std::move(*bytes));
+    set_bytes(match.id, std::move(*bytes));
   }
 }
 
@@ -126,9 +141,9 @@ Status KeptPrompts::take_state(Context& context, int32_t seq) {
   if (writes) {
     const std::lock_guard lock(mutex_);
     const uint64_t n_waiting = store_.bytes_unsaved();
-    writes = n_waiting == 0 || n_waiting + n_bytes <= std::max(kUnsavedBytes, options_.ram_bytes);
+    writes = n_waiting == 0 || n_waiting + n_bytes <= std::max(kUnsavedBytes, ram_->max_bytes());
   }
-  if (!writes && n_bytes > options_.ram_bytes) {
+  if (!writes && n_bytes > ram_->max_bytes()) {
     return {};
   }
   ASSIGN_OR_RETURN(StateBytes bytes, allocate_state(n_bytes));
@@ -138,14 +153,35 @@ Status KeptPrompts::take_state(Context& context, int32_t seq) {
                      std::ranges::copy(bytes.span().subspan(at, out.size()), out.begin());
                      return {};
                    }));
-  const std::lock_guard lock(mutex_);
-  const uint64_t id = store_.add(prompt_outline(shape_, std::move(sequence)), std::move(bytes), writes);
-  ++counters_.n_kept;
-  if (writes) {
-    to_write_.push_back(id);
+  {
+    const std::lock_guard lock(mutex_);
+    const uint64_t id = store_.add(prompt_outline(shape_, std::move(sequence)), std::move(bytes), writes);
+    ++counters_.n_kept;
+    if (writes) {
+      to_write_.push_back(id);
+    }
+    wake_.notify_all();  // files may have become needless, too
   }
-  wake_.notify_all();  // files may have become needless, too
+  ram_->balance();
   return {};
+}
+
+// The bytes of a state have come from its file.
+void KeptPrompts::set_bytes(uint64_t id, StateBytes bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    store_.set_bytes(id, std::move(bytes));
+  }
+  ram_->balance();
+}
+
+// The bytes of a state are in this file, or, where empty, will be in none.
+void KeptPrompts::set_saved(uint64_t id, std::string file) {
+  {
+    const std::lock_guard lock(mutex_);
+    store_.set_saved(id, std::move(file));
+  }
+  ram_->balance();
 }
 
 KeptPrompts::Fetched KeptPrompts::fetch(std::span<const int32_t> tokens) {
@@ -167,7 +203,7 @@ KeptPrompts::Fetched KeptPrompts::fetch(std::span<const int32_t> tokens) {
   if (fetched.bytes.data == nullptr) {
     const Clock::time_point begin = Clock::now();
     auto bytes = folder_->read(file, n_bytes);
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     counters_.restore_ms += ms_since(begin);
     if (!bytes.ok()) {
       store_.drop(fetched.id);
@@ -179,8 +215,9 @@ KeptPrompts::Fetched KeptPrompts::fetch(std::span<const int32_t> tokens) {
       return {};
     }
     fetched.bytes = *bytes;
-    if (n_bytes <= options_.ram_bytes) {
-      store_.set_bytes(fetched.id, std::move(*bytes));
+    lock.unlock();
+    if (n_bytes <= ram_->max_bytes()) {
+      set_bytes(fetched.id, std::move(*bytes));
     }
   }
   return fetched;
@@ -300,8 +337,7 @@ void KeptPrompts::write(uint64_t id) {
   }();
   if (!written.ok()) {
     fail(written);
-    const std::lock_guard lock(mutex_);
-    store_.set_saved(id, {});
+    set_saved(id, {});
   }
 }
 
@@ -319,10 +355,7 @@ Status KeptPrompts::write_file(uint64_t id) {
     bytes = entry->bytes;
   }
   ASSIGN_OR_RETURN(std::string name, folder_->write(outline, bytes));
-  {
-    const std::lock_guard lock(mutex_);
-    store_.set_saved(id, std::move(name));
-  }
+  set_saved(id, std::move(name));
   bytes = {};
   remove_dropped();
   const PromptFolder::Trimmed trimmed = folder_->trim();

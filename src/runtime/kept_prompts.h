@@ -24,12 +24,13 @@
 #include "runtime/context.h"
 #include "runtime/kept_prompts_options.h"
 #include "runtime/prompt_folder.h"
+#include "runtime/prompt_ram.h"
 #include "runtime/prompt_store.h"
 #include "runtime/scheduler.h"
 
 namespace tessera {
 
-class KeptPrompts : public KeptPrefixes {
+class KeptPrompts : public KeptPrefixes, private PromptRam::Holder {
  public:
   /// Errors: those of model_fingerprint() and PromptFolder::open().
   static Result<std::unique_ptr<KeptPrompts>> open(const Context& context, const KeptPromptsOptions& options,
@@ -76,16 +77,20 @@ class KeptPrompts : public KeptPrefixes {
 
  private:
   KeptPrompts(StateShape shape, const KeptPromptsOptions& options, Log log);
+  [[nodiscard]] PromptRam::Holding holding() const override;
+  void drop_oldest() override;
   void run();
   void read_folder();
   void write(uint64_t id);
+  void set_bytes(uint64_t id, StateBytes bytes);
+  void set_saved(uint64_t id, std::string file);
   Status write_file(uint64_t id);
   void remove_dropped();
   Status take_state(Context& context, int32_t seq);
   void fail(const Status& status);
 
   const StateShape shape_;
-  const KeptPromptsOptions options_;
+  const std::shared_ptr<PromptRam> ram_;  // balanced after each change of bytes, without the mutex
   const Log log_;
   std::optional<PromptFolder> folder_;
   std::function<void()> on_written_;

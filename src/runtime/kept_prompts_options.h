@@ -2,15 +2,20 @@
 // What kept_prompts.h is asked for, and what it has done; for those who ask without knowing how it works.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace tessera {
 
+class PromptRam;
+/// A limit for all whose options have it.
+std::shared_ptr<PromptRam> make_prompt_ram(uint64_t max_bytes);
+
 struct KeptPromptsOptions {
-  uint64_t ram_bytes = 0;     // of host memory; 0: nothing is held there
-  std::string folder;         // where states outlive the process; empty: nowhere
-  uint64_t folder_bytes = 0;  // of all states in it
-  [[nodiscard]] bool wanted() const { return ram_bytes > 0 || !folder.empty(); }
+  std::shared_ptr<PromptRam> ram;  // of all models together; null: nothing is held in host memory
+  std::string folder;              // where states outlive the process; empty: nowhere
+  uint64_t folder_bytes = 0;       // of all states in it
+  [[nodiscard]] bool wanted() const { return ram != nullptr || !folder.empty(); }
 };
 
 /// Totals since the start, and how it is now.

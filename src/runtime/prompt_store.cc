@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "runtime/common_prefix.h"
 #include "tensor/kv_page.h"
 
@@ -48,11 +47,10 @@ uint64_t PromptStore::add(PromptOutline outline, StateBytes bytes, bool unsaved)
   entry.n_bytes = bytes.n_bytes;
   entry.bytes = std::move(bytes);
   entry.unsaved = unsaved;
-  entry.last_use = ++n_uses_;
+  entry.last_use = ram_.next_use();
   bytes_held_ += entry.n_bytes;
   bytes_unsaved_ += unsaved ? entry.n_bytes : 0;
   drop_needless(id);
-  trim();
   return id;
 }
 
@@ -63,7 +61,7 @@ uint64_t PromptStore::add_file(PromptOutline outline, uint64_t n_bytes, std::str
   entry.outline = std::move(outline);
   entry.n_bytes = n_bytes;
   entry.file = std::move(file);
-  entry.last_use = ++n_uses_;
+  entry.last_use = ram_.next_use();
   return id;
 }
 
@@ -74,8 +72,7 @@ void PromptStore::set_bytes(uint64_t id, StateBytes bytes) {
   }
   bytes_held_ += found->second.n_bytes;
   found->second.bytes = std::move(bytes);
-  found->second.last_use = ++n_uses_;
-  trim();
+  found->second.last_use = ram_.next_use();
 }
 
 void PromptStore::set_saved(uint64_t id, std::string file) {
@@ -90,7 +87,6 @@ void PromptStore::set_saved(uint64_t id, std::string file) {
   Entry& entry = found->second;
   bytes_unsaved_ -= std::exchange(entry.unsaved, false) ? entry.n_bytes : 0;
   entry.file = std::move(file);
-  trim();
 }
 
 void PromptStore::forget_file(const std::string& file) {
@@ -109,7 +105,7 @@ void PromptStore::forget_file(const std::string& file) {
 
 void PromptStore::touch(uint64_t id) {
   if (const auto found = entries_.find(id); found != entries_.end()) {
-    found->second.last_use = ++n_uses_;
+    found->second.last_use = ram_.next_use();
   }
 }
 
@@ -155,21 +151,33 @@ void PromptStore::drop_needless(uint64_t id) {
   }
 }
 
-void PromptStore::trim() {
-  while (bytes_held_ - bytes_unsaved_ > max_bytes_) {
-    auto oldest = entries_.end();
-    for (auto at = entries_.begin(); at != entries_.end(); ++at) {
-      const bool may_go = at->second.bytes.data != nullptr && !at->second.unsaved;
-      if (may_go && (oldest == entries_.end() || at->second.last_use < oldest->second.last_use)) {
-        oldest = at;
-      }
+PromptStore::Entries::const_iterator PromptStore::oldest() const {
+  auto oldest = entries_.end();
+  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+    const bool may_go = at->second.bytes.data != nullptr && !at->second.unsaved;
+    if (may_go && (oldest == entries_.end() || at->second.last_use < oldest->second.last_use)) {
+      oldest = at;
     }
-    CHECK(oldest != entries_.end());
-    if (oldest->second.file.empty()) {
-      erase(oldest);
-    } else {
-      take_bytes(oldest->second);
-    }
+  }
+  return oldest;
+}
+
+PromptRam::Holding PromptStore::holding() const {
+  const auto found = oldest();
+  return found == entries_.end() ? PromptRam::Holding()
+                                 : PromptRam::Holding{bytes_held_ - bytes_unsaved_, found->second.last_use};
+}
+
+void PromptStore::drop_oldest() {
+  const auto found = oldest();
+  if (found == entries_.end()) {
+    return;
+  }
+  const auto at = entries_.find(found->first);
+  if (at->second.file.empty()) {
+    erase(at);
+  } else {
+    take_bytes(at->second);
   }
 }
 

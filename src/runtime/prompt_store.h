@@ -4,8 +4,9 @@
 //
 // Pure: no thread, no device, no file; times are the order of calls. A state is an opaque block of bytes with an
 // outline that says for which prompts it is good: all its tokens, or as many of them as it can be cut back to
-// afterwards. States of which another one gives nearly as much are not kept beside it. Bytes go by last use; an entry
-// that has a file stays known when its bytes go, one that has none goes with them.
+// afterwards. States of which another one gives nearly as much are not kept beside it. Bytes go by last use, when
+// whoever counts them (prompt_ram.h) says so; an entry that has a file stays known when its bytes go, one that has none
+// goes with them.
 //
 // Not thread-safe: KeptPrompts guards it.
 
@@ -16,6 +17,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "runtime/prompt_ram.h"
 
 namespace tessera {
 
@@ -59,15 +62,14 @@ class PromptStore {
     int64_t length = 0;  // tokens that it gives
   };
 
-  /// max_bytes: of bytes in memory, those not counted that wait for their file.
-  explicit PromptStore(uint64_t max_bytes) : max_bytes_(max_bytes) {}
+  /// ram: whose order of use this is; outlives it.
+  explicit PromptStore(PromptRam& ram) : ram_(ram) {}
 
   /// The entry that gives most of these tokens; of equal ones, one whose bytes are there.
   [[nodiscard]] Match find(std::span<const int32_t> tokens) const;
 
-  /// Adds a state whose bytes are there and lets go of entries that it makes needless, then of bytes, the longest
-  /// unused first. unsaved: they have to be written yet. Result: its id. What went and had a file is in
-  /// dropped_files().
+  /// Adds a state whose bytes are there and lets go of entries that it makes needless. unsaved: they have to be written
+  /// yet. Result: its id. What went and had a file is in dropped_files().
   uint64_t add(PromptOutline outline, StateBytes bytes, bool unsaved);
   /// Adds one that lies in a file. An entry with this file is replaced.
   uint64_t add_file(PromptOutline outline, uint64_t n_bytes, std::string file);
@@ -81,11 +83,15 @@ class PromptStore {
   /// The entry was used.
   void touch(uint64_t id);
   void drop(uint64_t id);
+  /// Lets go of the bytes that were used least recently, but for those that wait for their file.
+  void drop_oldest();
 
   /// Null when there is none. Valid until the next change.
   [[nodiscard]] const Entry* entry(uint64_t id) const;
   [[nodiscard]] uint64_t bytes_held() const { return bytes_held_; }
   [[nodiscard]] uint64_t bytes_unsaved() const { return bytes_unsaved_; }
+  /// What drop_oldest() could let go of.
+  [[nodiscard]] PromptRam::Holding holding() const;
   [[nodiscard]] size_t n_entries() const { return entries_.size(); }
   /// Files whose entries went since the last call, which nobody needs any more.
   [[nodiscard]] std::vector<std::string> dropped_files();
@@ -97,14 +103,13 @@ class PromptStore {
   Entries::iterator erase(Entries::iterator at);
   void take_bytes(Entry& entry);
   void drop_needless(uint64_t id);
-  void trim();
+  [[nodiscard]] Entries::const_iterator oldest() const;
 
-  uint64_t max_bytes_;
+  PromptRam& ram_;
   Entries entries_;
   uint64_t bytes_held_ = 0;     // in memory, unsaved ones included
   uint64_t bytes_unsaved_ = 0;  // of these
   uint64_t next_id_ = 1;
-  uint64_t n_uses_ = 0;
   std::vector<std::string> dropped_files_;
 };
 
