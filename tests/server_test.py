@@ -398,13 +398,24 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual((message["content"], bool(thought.strip())), ("", True))
             chunks = [json.loads(e) for e in server.events("/v1/chat/completions", chat)[:-1]]
             self.assertEqual("".join(c["choices"][0]["delta"].get("reasoning_content", "") for c in chunks), thought)
+            usage = server.call("POST", "/v1/chat/completions", chat)[2]["usage"]
+            self.assertEqual(usage["completion_tokens_details"], {"reasoning_tokens": usage["completion_tokens"]})
+            legacy = {**chat, "reasoning_format": "deepseek-legacy", "stream_options": {"include_usage": True}}
+            self.assertEqual(server.call("POST", "/v1/chat/completions", legacy)[2]["choices"][0]["message"], message)
+            chunks = [json.loads(e) for e in server.events("/v1/chat/completions", legacy)[:-1]]
+            deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
+            self.assertEqual("".join(d.get("content") or "" for d in deltas), "<think>" + thought)
+            self.assertFalse(any("reasoning_content" in d for d in deltas))
+            self.assertEqual(chunks[-1]["usage"], usage | {"prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]})
             plain = server.call("POST", "/v1/chat/completions", {**chat, "reasoning_format": "none"})[2]
             self.assertIn(thought.strip(), plain["choices"][0]["message"]["content"])
             block = server.call("POST", "/v1/messages", chat)[2]["content"][0]
             self.assertEqual((block["type"], block["thinking"]), ("thinking", thought))
             kinds = [json.loads(e)["type"] for e in server.events("/v1/messages", chat)]
             self.assertEqual((kinds[0], kinds[1], kinds[-1]), ("message_start", "content_block_start", "message_stop"))
-            item = server.call("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 6, **GREEDY})[2]["output"][0]
+            reply = server.call("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 6, **GREEDY})[2]
+            item = reply["output"][0]
+            self.assertEqual(reply["usage"]["output_tokens_details"], {"reasoning_tokens": reply["usage"]["output_tokens"]})
             self.assertEqual((item["type"], item["content"][0]["text"]), ("reasoning", thought))
 
     def test_conversation_with_tools_reaches_the_template(self):

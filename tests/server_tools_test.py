@@ -151,6 +151,25 @@ class Apis(unittest.TestCase):
         self.assertEqual(final.content[0].input, reply.content[0].input)
         self.assertGreater(kinds.count("input_json"), 1)
 
+    def test_only_allowed_tools_are_called(self):
+        tools = [TOOL, {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
+        of = {"type": "function", "function": {"name": "clock"}}
+        for mode, seeds in (("required", 3), ("auto", 8)):
+            choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [of]}}
+            for seed in range(seeds):
+                body = {**CHAT, "tools": tools, "tool_choice": choice, "seed": seed, "max_tokens": 200}
+                found = good(self.server, "/v1/chat/completions", body)["choices"][0]
+                names = {c["function"]["name"] for c in found["message"].get("tool_calls", [])}
+                self.assertLessEqual(names, {"clock"})
+                self.assertTrue(names or mode == "auto" or found["finish_reason"] == "length", found)
+        # The model is shown all of them.
+        shown = good(self.server, "/apply-template", {**CHAT, "tools": tools, "tool_choice": choice})["prompt"]
+        self.assertEqual(shown, good(self.server, "/apply-template", {**CHAT, "tools": tools})["prompt"])
+        reply = good(self.server, "/v1/responses", {
+            "input": "Hello", "max_output_tokens": 1500, "seed": 1, "tools": [{"type": "function", **t["function"]} for t in tools],
+            "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}})
+        self.assertEqual({i["name"] for i in reply["output"] if i["type"] == "function_call"}, {"weather"})
+
     def test_limits_claim_no_call(self):
         for max_tokens in (5, 60):  # before the call begins, and inside its arguments
             choice = good(self.server, "/v1/chat/completions",
@@ -176,6 +195,12 @@ class Apis(unittest.TestCase):
                 (400, "tool_choice.*tools", {"tools": [], "tool_choice": "required"}),
                 (400, "tool_choice.*nobody", {"tool_choice": {"type": "function", "function": {"name": "nobody"}}}),
                 (400, "tool_choice", {"tool_choice": "sometimes"}),
+                (400, "tool_choice.mode", {"tool_choice": {"type": "allowed_tools", "mode": "none", "tools": [TOOL]}}),
+                (400, "tool_choice.tools.*at least one", {"tool_choice": {"type": "allowed_tools", "tools": []}}),
+                (400, r"tool_choice.allowed_tools.tools\[0\].type", {"tool_choice": {
+                    "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp"}]}}}),
+                (400, "tool_choice.*nobody", {"tool_choice": {
+                    "type": "allowed_tools", "mode": "auto", "tools": [TOOL, {"type": "function", "name": "nobody"}]}}),
                 (400, "tool_choice.type", {"tool_choice": {"type": "custom"}}),
                 (400, r"tools\[1\].function.name", {"tools": [TOOL, {"type": "function", "function": {}}]}),
                 (400, r"tools\[1\].function.name.*another", {"tools": [TOOL, TOOL]}),

@@ -82,11 +82,11 @@ constexpr FlagRow kRows[] = {
     {.name = "reasoning-format",
      .kind = FlagKind::kEnum,
      .default_text = "auto",
-     .choices = "none auto deepseek",
+     .choices = "none auto deepseek deepseek-legacy",
      .group = kServer,
      .commands = "serve",
      .help = "Where a chat answer's reasoning goes: none: it stays in the content with its marks; auto and deepseek: "
-             "apart from it, as each API names it"},
+             "apart from it, as each API names it; deepseek-legacy: the same, but in OpenAI's streams as with none"},
     {.name = "reasoning-budget",
      .kind = FlagKind::kInt,
      .placeholder = "N",

@@ -88,7 +88,7 @@ class OpenAiChatWriter final : public ChatWriter {
   void finish() override {
     Usage usage;
     for (size_t i = 0; i < n_choices(); ++i) {
-      usage.add(answer(i).end, i == 0);
+      usage.add(answer(i).end, i == 0, answer(i).n_reasoning);
     }
     if (streams()) {
       if (options_.wants_usage) {

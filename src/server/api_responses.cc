@@ -188,7 +188,7 @@ class ResponsesWriter final : public ChatWriter {
     base_["usage"] = {{"input_tokens", end.n_prompt},
                       {"input_tokens_details", {{"cached_tokens", end.timings.cached_n}}},
                       {"output_tokens", end.timings.predicted_n},
-                      {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                      {"output_tokens_details", {{"reasoning_tokens", answer(0).n_reasoning}}},
                       {"total_tokens", end.n_prompt + end.timings.predicted_n}};
     if (streams()) {
       send_event(is_cut ? "response.incomplete" : "response.completed", {{"response", base_}});

@@ -15,6 +15,7 @@ constexpr std::string_view kMessage = "<|message|>";
 constexpr std::array<std::string_view, 5> kBodyEnds = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", kChannel};
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kRecipient = "to=functions.";
+constexpr std::string_view kAnalysis = "analysis";  // the channel of reasoning
 const ChatTools kNoTools;
 
 }  // namespace
@@ -94,6 +95,11 @@ std::vector<ChatPiece> ChatParser::finish() {
   while (step(pieces, true)) {
   }
   return pieces;
+}
+
+bool ChatParser::is_reasoning() const {
+  return format_.tools == ToolStyle::kHarmony ? state_ == State::kContent && channel_.starts_with(kAnalysis)
+                                              : state_ == State::kReasoning;
 }
 
 // Takes something off held_. False: there is nothing more to take yet.
@@ -260,7 +266,7 @@ bool ChatParser::step_harmony_body(std::vector<ChatPiece>& pieces, bool is_end) 
   const bool is_found = found.at != std::string_view::npos;
   const size_t n = is_found ? found.at : held_.size() - (is_end ? 0 : held_back(held_, kBodyEnds));
   if (n > 0) {
-    emit(pieces, channel_.starts_with("analysis") ? Kind::kReasoning : Kind::kContent, held_.substr(0, n));
+    emit(pieces, channel_.starts_with(kAnalysis) ? Kind::kReasoning : Kind::kContent, held_.substr(0, n));
   }
   held_.erase(0, n + (is_found ? kBodyEnds[found.mark].size() : 0));
   if (is_found) {

@@ -64,6 +64,8 @@ class ChatParser {
   std::vector<ChatPiece> push(std::string_view text);
   /// The answer has ended.
   std::vector<ChatPiece> finish();
+  /// What comes next belongs to reasoning, unless it ends that.
+  [[nodiscard]] bool is_reasoning() const;
 
  private:
   enum class State { kStart, kContent, kReasoning, kCall, kHeader, kBetween };
@@ -82,9 +84,9 @@ class ChatParser {
   CallReader reader_;
   State state_ = State::kStart;
   std::string held_;
+  MarkSearch search_;  // of a header's end
   bool trims_ = true;  // blanks before content or reasoning are left out
   // Of a message of gpt-oss.
-  MarkSearch search_;  // of a header's end
   std::string channel_;
   std::string recipient_;  // the tool whose arguments it may have; empty: none, or that is decided
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace tessera {
 namespace {
@@ -72,48 +73,97 @@ Result<ToolSpec> read_tool(const Json& tool, const std::string& at, const ToolFi
   return spec;
 }
 
-// "auto", "none" or "required", or the one tool that must be called in `named`.
-Result<std::string> read_choice(const Fields& fields, std::string& named) {
-  std::string mode = "auto";
-  const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr) {
-    return mode;
-  }
-  if (choice->is_string()) {
-    mode = choice->get<std::string>();
-    if (mode != "auto" && mode != "none" && mode != "required") {
-      return fields.wrong("tool_choice", *choice, R"("auto", "none", "required" or an object that names a function)");
-    }
-    return mode;
-  }
-  if (!choice->is_object()) {
-    return fields.wrong("tool_choice", *choice, R"("auto", "none", "required" or an object that names a function)");
-  }
-  const Fields inner(*choice, "tool_choice");
+struct ToolChoice {
+  std::string mode = "auto";         // or "none", "required"
+  std::optional<std::string> named;  // the one tool that must be called
+  std::vector<std::string> allowed;  // those that may be; empty: all
+};
+
+// The name in {"type":"function","function":{"name":...}}, or, as /v1/responses has it, without the inner object.
+Result<std::string> read_function_name(const Json& choice, const std::string& label) {
+  const Fields fields(choice, label);
   std::string type;
-  TRY(inner.read("type", type));
+  TRY(fields.read("type", type));
   if (type != "function") {
-    return bad(fmt::format(R"({} is "{}"; it must be "function")", inner.label("type"), type.substr(0, 40)));
+    return bad(fmt::format(R"({} is "{}"; it must be "function")", fields.label("type"), type.substr(0, 40)));
   }
-  const Json* function = inner.find("function");
+  const Json* function = fields.find("function");
   if (function != nullptr && !function->is_object()) {
-    return inner.wrong("function", *function, "an object");
+    return fields.wrong("function", *function, "an object");
   }
-  TRY(Fields(function != nullptr ? *function : *choice, "tool_choice").read("name", named));
-  if (named.empty()) {
-    return bad("field \"tool_choice\" names no function");
+  std::string name;
+  TRY(Fields(function != nullptr ? *function : choice, label).read("name", name));
+  if (name.empty()) {
+    return bad(fmt::format("field \"{}\" names no function", label));
   }
-  return std::string("required");
+  return name;
 }
 
+// {"type":"allowed_tools","allowed_tools":{"mode":...,"tools":[...]}}, or without the inner object.
+Result<ToolChoice> read_allowed(const Json& object) {
+  std::string label = "tool_choice";
+  const Json* allowed = &object;
+  if (const Json* inner = Fields(object, label).find("allowed_tools")) {
+    if (!inner->is_object()) {
+      return Fields(object, label).wrong("allowed_tools", *inner, "an object");
+    }
+    allowed = inner;
+    label += ".allowed_tools";
+  }
+  const Fields fields(*allowed, label);
+  ToolChoice choice;
+  TRY(fields.read("mode", choice.mode));
+  if (choice.mode != "auto" && choice.mode != "required") {
+    return bad(
+        fmt::format(R"({} is "{}"; it must be "auto" or "required")", fields.label("mode"), choice.mode.substr(0, 40)));
+  }
+  const Json* tools = fields.find("tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty() || tools->size() > kToolsMax) {
+    return fields.wrong("tools", tools != nullptr ? *tools : Json(), "an array with at least one tool");
+  }
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string at = fmt::format("{}.tools[{}]", label, i);
+    if (!(*tools)[i].is_object()) {
+      return bad(
+          fmt::format("field \"{}\" is {}; it must be an object that names a function", at, json_kind((*tools)[i])));
+    }
+    ASSIGN_OR_RETURN(std::string name, read_function_name((*tools)[i], at));
+    choice.allowed.push_back(std::move(name));
+  }
+  return choice;
+}
+
+Result<ToolChoice> read_choice(const Fields& fields) {
+  constexpr std::string_view kWanted =
+      R"("auto", "none", "required" or an object that names a function, or those that are allowed)";
+  ToolChoice choice;
+  const Json* found = fields.find("tool_choice");
+  if (found == nullptr) {
+    return choice;
+  }
+  if (found->is_string()) {
+    choice.mode = found->get<std::string>();
+    return choice.mode == "auto" || choice.mode == "none" || choice.mode == "required"
+               ? Result<ToolChoice>(choice)
+               : fields.wrong("tool_choice", *found, kWanted);
+  }
+  if (!found->is_object()) {
+    return fields.wrong("tool_choice", *found, kWanted);
+  }
+  if (const Json* type = Fields(*found).find("type"); type != nullptr && *type == "allowed_tools") {
+    return read_allowed(*found);
+  }
+  ASSIGN_OR_RETURN(choice.named, read_function_name(*found, "tool_choice"));
+  choice.mode = "required";
+  return choice;
+}
 }  // namespace
 
 Result<ToolRequest> read_tools(Json& body, const ToolFields& names) {
   const Fields fields(body);
   ToolRequest request;
   TRY(fields.read("parallel_tool_calls", request.parallel));
-  std::string named;
-  ASSIGN_OR_RETURN(const std::string mode, read_choice(fields, named));
+  ASSIGN_OR_RETURN(const ToolChoice choice, read_choice(fields));
   if (const Json* tools = fields.find("tools")) {
     if (!tools->is_array()) {
       return fields.wrong("tools", *tools, "an array");
@@ -131,18 +181,23 @@ Result<ToolRequest> read_tools(Json& body, const ToolFields& names) {
       request.tools.push_back(std::move(tool));
     }
   }
-  request.required = mode == "required";
+  request.required = choice.mode == "required";
   if (request.required && request.tools.empty()) {
     return bad("field \"tool_choice\" asks for a call, but \"tools\" has no tool");
   }
-  if (!named.empty()) {
-    std::erase_if(request.tools, [&](const ToolSpec& tool) { return tool.name != named; });
-    if (request.tools.empty()) {
-      return bad(fmt::format("field \"tool_choice\" names \"{}\", which is none of \"tools\"", named.substr(0, 100)));
+  const std::vector<std::string> callable = choice.named ? std::vector{*choice.named} : choice.allowed;
+  for (const std::string& name : callable) {
+    if (std::ranges::find(request.tools, name, &ToolSpec::name) == request.tools.end()) {
+      return bad(fmt::format("field \"tool_choice\" names \"{}\", which is none of \"tools\"", name.substr(0, 100)));
     }
-    request.parallel = false;
   }
-  if (mode == "none") {
+  if (!callable.empty()) {
+    request.restricted = std::erase_if(request.tools, [&](const ToolSpec& tool) {
+                           return std::ranges::find(callable, tool.name) == callable.end();
+                         }) > 0;
+  }
+  request.parallel = request.parallel && !choice.named;
+  if (choice.mode == "none") {
     request.tools.clear();
     body.erase("tools");
   }

@@ -27,6 +27,7 @@ struct ToolRequest {
   std::vector<ToolSpec> tools;  // that may be called; empty: none
   bool required = false;        // one must be
   bool parallel = true;         // several may be, in one answer
+  bool restricted = false;      // the model is shown others, which may not be
 };
 
 /// What an API calls a tool's fields, in errors.
@@ -35,10 +36,10 @@ struct ToolFields {
   std::string parameters = "function.parameters";
 };
 
-/// Reads tools, tool_choice ("auto", "none", "required", or an object that names one) and parallel_tool_calls; takes
-/// tools out of the body that may not be called. Errors: kInvalidArgument naming the field: a tool without a name, two
-/// of one name, parameters that are no schema of an object, a choice of a tool that is not there; kUnsupported: tools
-/// that are no functions.
+/// Reads tools, tool_choice ("auto", "none", "required", or an object that names one, or those that are allowed) and
+/// parallel_tool_calls. Where none may be called, the body has none afterwards. Errors: kInvalidArgument naming the
+/// field: a tool without a name, two of one name, parameters that are no schema of an object, a choice of a tool that
+/// is not there; kUnsupported: tools that are no functions.
 Result<ToolRequest> read_tools(Json& body, const ToolFields& names);
 
 /// How a parameter of this schema stands between tags; nothing: as JSON.

@@ -24,8 +24,9 @@ MarkSpelling mark_spelling(const Model& model) {
 Status restrict_answer(const Call& call, const PreparedChat& chat, Thinking thinking, SamplerOptions& sampling) {
   const ToolRequest& tools = chat.tools;
   const MarkSpelling spelling = mark_spelling(*call.model->model);
-  const bool enforces = !tools.tools.empty() && (tools.required || !tools.parallel || !sampling.json_schema.empty() ||
-                                                 std::ranges::any_of(tools.tools, &ToolSpec::strict));
+  const bool enforces =
+      !tools.tools.empty() && (tools.required || tools.restricted || !tools.parallel || !sampling.json_schema.empty() ||
+                               std::ranges::any_of(tools.tools, &ToolSpec::strict));
   if (enforces && !sampling.grammar.empty()) {
     return {ErrorCode::kInvalidArgument,
             "a grammar cannot restrict an answer in which tool calls are enforced (by \"tool_choice\", \"strict\" or "
@@ -94,6 +95,7 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   request.format = std::move(chat.format);
   const std::optional<int32_t> think_end = tokenizer.find(request.format.think_end);
   const bool thinks_in_control = think_end && tokenizer.is_control(*think_end);
+  request.inlines_reasoning = chat.reasoning.is_inline;
   if (!chat.reasoning.is_apart) {
     request.format.think_begin.clear();
     request.format.think_end.clear();
@@ -158,22 +160,60 @@ std::vector<ChatCall> ChatAnswer::whole_calls() const {
 ChatWriter::ChatWriter(const Call& call, bool streams, const ChatRequest& request, size_t n_choices)
     : ReplyWriter(call, streams),
       parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools)),
+      inlines_reasoning_(request.inlines_reasoning),
+      think_begin_(request.format.think_begin.empty() ? "<think>" : request.format.think_begin),
+      think_end_(request.format.think_end.empty() ? "</think>" : request.format.think_end),
+      is_open_(n_choices),
       answers_(n_choices) {}
 
 void ChatWriter::on_text(size_t choice, std::string_view text, std::span<const ServingToken> tokens,
                          const ServingTimings& timings) {
   (void)timings;
-  add(choice, parsers_[choice].push(text), tokens);
+  const bool was_reasoning = parsers_[choice].is_reasoning();
+  add(choice, was_reasoning, parsers_[choice].push(text), tokens);
 }
 
 void ChatWriter::on_end(size_t choice, const ServingEnd& end) {
-  add(choice, parsers_[choice].finish(), textless_tokens(end));
+  const bool was_reasoning = parsers_[choice].is_reasoning();
+  add(choice, was_reasoning, parsers_[choice].finish(), textless_tokens(end));
   answers_[choice].end = end;
   on_answer(choice);
 }
 
-void ChatWriter::add(size_t choice, std::vector<ChatPiece> pieces, std::span<const ServingToken> tokens) {
+// Reasoning as content, between its marks.
+std::vector<ChatPiece> ChatWriter::inlined(size_t choice, std::vector<ChatPiece> pieces) {
+  std::vector<ChatPiece> result;
+  const auto close = [&] {
+    if (is_open_[choice]) {
+      result.push_back({ChatPiece::Kind::kContent, think_end_});
+      is_open_[choice] = false;
+    }
+  };
+  for (ChatPiece& piece : pieces) {
+    if (piece.kind == ChatPiece::Kind::kReasoning) {
+      piece = {ChatPiece::Kind::kContent, (is_open_[choice] ? "" : think_begin_) + piece.text};
+      is_open_[choice] = true;
+    } else {
+      close();
+    }
+    result.push_back(std::move(piece));
+  }
+  if (!parsers_[choice].is_reasoning()) {
+    close();
+  }
+  return result;
+}
+
+void ChatWriter::add(size_t choice, bool was_reasoning, std::vector<ChatPiece> pieces,
+                     std::span<const ServingToken> tokens) {
   ChatAnswer& answer = answers_[choice];
+  const auto is_reasoning = [](const ChatPiece& piece) { return piece.kind == ChatPiece::Kind::kReasoning; };
+  if (was_reasoning || parsers_[choice].is_reasoning() || std::ranges::any_of(pieces, is_reasoning)) {
+    answer.n_reasoning += std::ssize(tokens);
+  }
+  if (inlines_reasoning_) {
+    pieces = inlined(choice, std::move(pieces));
+  }
   for (const ChatPiece& piece : pieces) {
     switch (piece.kind) {
       case ChatPiece::Kind::kReasoning: answer.reasoning += piece.text; break;

@@ -23,6 +23,7 @@ struct ChatRequest {
   std::string prompt;      // its text
   ChatFormat format;
   std::shared_ptr<const ChatTools> tools;  // that may be called; null: none
+  bool inlines_reasoning = false;          // it is shown as content, between its marks
 };
 
 /// A request in OpenAI's form as its template is to see it.
@@ -68,6 +69,7 @@ struct ChatAnswer {
   /// Those that were not cut off: what replies that are no streams have of calls.
   [[nodiscard]] std::vector<ChatCall> whole_calls() const;
   std::vector<ServingToken> tokens;
+  int64_t n_reasoning = 0;  // tokens of reasoning, its marks included; 0 where it is not told apart
   ServingEnd end;
 };
 
@@ -90,9 +92,13 @@ class ChatWriter : public ReplyWriter {
   [[nodiscard]] size_t n_choices() const { return answers_.size(); }
 
  private:
-  void add(size_t choice, std::vector<ChatPiece> pieces, std::span<const ServingToken> tokens);
+  void add(size_t choice, bool was_reasoning, std::vector<ChatPiece> pieces, std::span<const ServingToken> tokens);
+  [[nodiscard]] std::vector<ChatPiece> inlined(size_t choice, std::vector<ChatPiece> pieces);
 
   std::vector<ChatParser> parsers_;
+  bool inlines_reasoning_;
+  std::string think_begin_, think_end_;
+  std::vector<bool> is_open_;  // by choice: the begin mark of inlined reasoning has been written, and not its end
   std::vector<ChatAnswer> answers_;
 };
 

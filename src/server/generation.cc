@@ -257,8 +257,9 @@ std::span<const ServingToken> textless_tokens(const ServingEnd& end) {
   return std::span(end.rest).first(end.rest.size() - (ends_it ? 1 : 0));
 }
 
-void Usage::add(const ServingEnd& end, bool counts_prompt) {
+void Usage::add(const ServingEnd& end, bool counts_prompt, int64_t n_reasoning_of_it) {
   n_predicted += end.timings.predicted_n;
+  n_reasoning += n_reasoning_of_it;
   if (counts_prompt) {
     n_prompt += end.n_prompt;
     n_cached += end.timings.cached_n;
@@ -269,7 +270,8 @@ Json Usage::json() const {
   return {{"prompt_tokens", n_prompt},
           {"completion_tokens", n_predicted},
           {"total_tokens", n_prompt + n_predicted},
-          {"prompt_tokens_details", {{"cached_tokens", n_cached}}}};
+          {"prompt_tokens_details", {{"cached_tokens", n_cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", n_reasoning}}}};
 }
 
 Json probabilities_json(const Tokenizer& tokenizer, std::span<const ServingToken> tokens, bool is_prob) {

@@ -73,7 +73,9 @@ struct Usage {
   int64_t n_prompt = 0;
   int64_t n_cached = 0;
   int64_t n_predicted = 0;
-  void add(const ServingEnd& end, bool counts_prompt);
+  int64_t n_reasoning = 0;  // of these
+  /// n_reasoning: of this answer's tokens.
+  void add(const ServingEnd& end, bool counts_prompt, int64_t n_reasoning = 0);
   [[nodiscard]] Json json() const;
 };
 /// [{"id","token","bytes","logprob","top_logprobs":[...]}, ...]; as "prob" and "top_probs" where is_prob.

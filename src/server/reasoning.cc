@@ -10,12 +10,14 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
+constexpr std::string_view kLegacy = "deepseek-legacy";
+
 Status check_format(std::string_view format, std::string_view label) {
-  if (format == "none" || format == "auto" || format == "deepseek") {
+  if (format == "none" || format == "auto" || format == "deepseek" || format == kLegacy) {
     return {};
   }
-  return {ErrorCode::kInvalidArgument,
-          fmt::format(R"({} is "{}"; known are none, auto and deepseek)", label, format.substr(0, 40))};
+  return {ErrorCode::kInvalidArgument, fmt::format(R"({} is "{}"; known are none, auto, deepseek and deepseek-legacy)",
+                                                   label, format.substr(0, 40))};
 }
 
 // gpt-oss was trained with three.
@@ -38,7 +40,10 @@ Result<ReasoningSettings> read_reasoning(const ReasoningDefaults& defaults, bool
   std::string format = defaults.format;
   TRY(fields.read("reasoning_format", format));
   TRY(check_format(format, fields.label("reasoning_format")));
+  bool streams = false;
+  TRY(fields.read("stream", streams));
   settings.is_apart = format != "none";
+  settings.is_inline = format == kLegacy && streams;
   settings.budget = defaults.budget;
   for (const char* name : {"reasoning_budget", "thinking_budget_tokens"}) {
     TRY(fields.read(name, settings.budget, -1, 1'000'000'000));

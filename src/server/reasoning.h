@@ -13,13 +13,16 @@ namespace tessera {
 
 /// What requests do not say.
 struct ReasoningDefaults {
-  std::string format = "auto";  // "none": reasoning stays in the content; "auto", "deepseek": it is apart
+  /// "none": reasoning stays in the content; "auto", "deepseek": it is apart; "deepseek-legacy": apart, but in streams
+  /// in the content between its marks.
+  std::string format = "auto";
   int64_t budget = -1;          // tokens; negative: no limit, 0: none
   std::string template_kwargs;  // JSON object of variables for the chat template; "": none
 };
 
 struct ReasoningSettings {
   bool is_apart = true;
+  bool is_inline = false;  // told apart, and shown in the content between its marks
   int64_t budget = -1;
 };
 
