@@ -203,8 +203,6 @@ struct Placed {
   uint64_t bytes = 0;  // whole units
 };
 
-// A part of its region that a device may waste in gaps, so that less is copied: a sixteenth.
-constexpr uint64_t kWasteParts = 16;
 // The smallest part at the end of a region that is laid anew where things do not fit otherwise.
 constexpr uint64_t kLeastParts = 128;
 
@@ -464,17 +462,26 @@ Layout keep_offsets(const Layout& wanted, const Layout& current,
   return layout;
 }
 
+Layout layout_of(const Placement& placement) {
+  return {placement.home, placement.offset, placement.tile_region_bytes};
+}
+
+Placement with_layout(Placement placement, Layout layout) {
+  placement.home = std::move(layout.home);
+  placement.offset = std::move(layout.offset);
+  placement.tile_region_bytes = std::move(layout.region_bytes);
+  return placement;
+}
+
+std::function<uint64_t(size_t tile, int device)> whole_tile_bytes(const TileSet& tiles, const PlacementTarget& target) {
+  return [&](size_t tile, int device) {
+    return round_up(target.tile_bytes(tiles.tiles[tile], device), target.unit_bytes(device));
+  };
+}
+
 Placement keep_places(const TileSet& tiles, const Placement& wanted, const Placement& current,
                       const PlacementTarget& target) {
-  const Layout kept =
-      keep_offsets({wanted.home, wanted.offset, wanted.tile_region_bytes},
-                   {current.home, current.offset, current.tile_region_bytes}, [&](size_t tile, int device) {
-                     return round_up(target.tile_bytes(tiles.tiles[tile], device), target.unit_bytes(device));
-                   });
-  Placement placement = wanted;
-  placement.offset = kept.offset;
-  placement.tile_region_bytes = kept.region_bytes;
-  return placement;
+  return with_layout(wanted, keep_offsets(layout_of(wanted), layout_of(current), whole_tile_bytes(tiles, target)));
 }
 
 std::vector<double> rounded_shares(const TileSet& tiles, SplitMode mode, const Shares& shares, int n_devices) {

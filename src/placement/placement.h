@@ -103,6 +103,15 @@ struct Layout {
 Layout keep_offsets(const Layout& wanted, const Layout& current,
                     const std::function<uint64_t(size_t thing, int device)>& bytes);
 
+/// A part of its region that keep_offsets() may waste in gaps, so that less is copied: a sixteenth.
+inline constexpr uint64_t kWasteParts = 16;
+
+/// Where a placement has its tiles; and the same placement with them elsewhere.
+Layout layout_of(const Placement& placement);
+Placement with_layout(Placement placement, Layout layout);
+/// What a tile takes on a device, in whole units of it. Refers to both.
+std::function<uint64_t(size_t tile, int device)> whole_tile_bytes(const TileSet& tiles, const PlacementTarget& target);
+
 /// keep_offsets() for tiles. REQUIRES: both are placements of `tiles`.
 Placement keep_places(const TileSet& tiles, const Placement& wanted, const Placement& current,
                       const PlacementTarget& target);
