@@ -177,6 +177,62 @@ TEST(Executor, UndoesAFailureAtEveryStepOfRandomTransitions) {
   EXPECT_GT(n_staged, 100);
 }
 
+/// Makes the moves of a plan that go to free places, and notes them as arrived. How many.
+int64_t copy_ahead_what_can_be(World& world) {
+  TransitionWork ahead{{}, {}, world.work.pools, world.work.devices};
+  world.work.arrived.clear();
+  for (const Move& move : world.work.moves) {
+    const bool goes = move.after.empty() && !move.to_staging && !move.from_staging;
+    world.work.arrived.push_back(goes);
+    if (goes) {
+      ahead.moves.push_back(move);
+    }
+  }
+  EXPECT_TRUE(copy_ahead(ahead).ok());
+  EXPECT_EQ(world.n_wrong(&Extent::from), 0) << "sources stay";
+  return static_cast<int64_t>(ahead.moves.size());
+}
+
+// Moves that were made before count as done: the others go on from there, and where one of these fails, what they have
+// overwritten comes back.
+TEST(Executor, GoesOnFromWhatWasCopiedAheadAndUndoesThat) {
+  std::mt19937 random(11);
+  int64_t n_failures = 0;
+  int64_t n_ahead = 0;
+  for (int round = 0; round < 120; ++round) {
+    World world(random_request(random));
+    for (size_t d = 0; d < kDevices; ++d) {
+      bool reached = true;
+      for (int64_t n = 0; reached; ++n) {
+        SCOPED_TRACE(testing::Message() << "round " << round << ", device " << d << ", step " << n);
+        world.arm(d, {});
+        n_ahead += copy_ahead_what_can_be(world);
+        world.arm(d, {.fail_at_command = n});
+        const Status status = run_transition(world.work, {});
+        reached = !status.ok();
+        ASSERT_EQ(world.n_wrong(reached ? &Extent::from : &Extent::to), 0) << status.message();
+        n_failures += reached ? 1 : 0;
+      }
+      world.fill();
+    }
+  }
+  std::cout << "120 transitions: " << n_ahead << " moves copied ahead, " << n_failures << " failures undone\n";
+  EXPECT_GT(n_failures, 300);
+  EXPECT_GT(n_ahead, 1000);
+}
+
+TEST(Executor, ACopyAheadThatFailsIsSaid) {
+  World world({.extents = {{4 * kUnit, {0, 0}, {1, 0}}, {4 * kUnit, {1, 4 * kUnit}, {0, 4 * kUnit}}},
+               .pools = {{kUnit, UINT64_MAX}, {kUnit, UINT64_MAX}, {kUnit, UINT64_MAX}}});
+  for (size_t d = 0; d < 2; ++d) {
+    world.arm(d, {.fail_at_command = 0});
+    EXPECT_EQ(copy_ahead(world.work).code(), ErrorCode::kInternal);
+    EXPECT_EQ(world.n_wrong(&Extent::from), 0);
+  }
+  world.arm(0, {.die_at_command = 0});
+  EXPECT_EQ(copy_ahead(world.work).code(), ErrorCode::kDeviceLost);
+}
+
 // What a missing wait would let go wrong shows when copies take their time.
 TEST(Executor, MovesWaitForWhatTheyNeed) {
   std::mt19937 random(8);

@@ -53,6 +53,18 @@ std::vector<Step> steps_forth(const TransitionWork& work) {
   return steps;
 }
 
+/// The steps that are still to do: the others become empty, and nobody waits for them.
+std::vector<Step> steps_left(const std::vector<Step>& forth, const std::vector<bool>& arrived) {
+  std::vector<Step> left = forth;
+  for (size_t i = 0; i < arrived.size(); ++i) {
+    left[i] = arrived[i] ? Step{} : left[i];
+  }
+  for (Step& step : left) {
+    std::erase_if(step.after, [&](int32_t before) { return !arrived.empty() && arrived[static_cast<size_t>(before)]; });
+  }
+  return left;
+}
+
 /// The steps that undo those which are done; the others become empty.
 std::vector<Step> steps_back(const std::vector<Step>& forth, const std::vector<bool>& done) {
   std::vector<Step> back(forth.size());
@@ -329,31 +341,44 @@ Status undo(const TransitionWork& work, const std::vector<Step>& forth, std::vec
   return {};
 }
 
+Status why(const Run& run) {
+  return run.failure().ok() ? Status(ErrorCode::kOutOfMemory, "no memory is left on the host in the middle of a switch")
+                            : run.failure();
+}
+
 }  // namespace
 
 Status run_transition(const TransitionWork& work, const TransitionLimits& limits) {
   const std::vector<Step> forth = steps_forth(work);
+  const std::vector<Step> left = steps_left(forth, work.arrived);
   std::vector<bool> done(forth.size(), false);
-  Run run(work, forth);
+  Run run(work, left);
   if (run.run(limits)) {
     return {};
   }
-  const auto why = [&] {
-    return run.failure().ok()
-               ? Status(ErrorCode::kOutOfMemory, "no memory is left on the host in the middle of a switch")
-               : run.failure();
-  };
   if (run.failure().code() == ErrorCode::kDeviceLost) {
-    return why();
+    return why(run);
   }
   for (size_t i = 0; i < done.size(); ++i) {
-    done[i] = run.done(i);
+    if (run.done(i)) {
+      done[i] = true;
+      // What arrived before the first step is undone only where its source is whole no longer.
+      for (const int32_t before : forth[i].after) {
+        done[static_cast<size_t>(before)] = true;
+      }
+    }
   }
   const Status undone = undo(work, forth, done);
   if (undone.ok()) {
-    return why();
+    return why(run);
   }
-  return {ErrorCode::kDeviceLost, fmt::format("{}; undoing that failed too: {}", why().message(), undone.message())};
+  return {ErrorCode::kDeviceLost, fmt::format("{}; undoing that failed too: {}", why(run).message(), undone.message())};
+}
+
+Status copy_ahead(const TransitionWork& work) {
+  const std::vector<Step> steps = steps_forth(work);
+  Run run(work, steps);
+  return run.run({}) ? Status() : why(run);
 }
 
 TransitionBytes count_bytes(const TransitionWork& work) {

@@ -42,9 +42,12 @@ struct TransitionDevice {
   std::byte* staging = nullptr;  // what the plan's peaks ask for, of the pools on this device that have staging
 };
 
-/// REQUIRES: all memory is committed; no queue uses it; every move comes from a device; the plan drops nothing.
+/// REQUIRES: all memory is committed; every move comes from a device; the plan drops nothing; no queue uses the memory,
+/// but for copy_ahead().
 struct TransitionWork {
   std::vector<Move> moves;
+  /// By move: whether it was made before, by copy_ahead(); its source is whole, too. Empty: none was.
+  std::vector<bool> arrived;
   std::vector<TransitionPool> pools;
   std::vector<TransitionDevice> devices;
 };
@@ -61,6 +64,11 @@ struct TransitionLimits {
 /// failed too (no queue can be made, say): what the pools hold is undefined. Throws std::bad_alloc only before the
 /// first move and after the last one was undone.
 Status run_transition(const TransitionWork& work, const TransitionLimits& limits);
+
+/// Makes copies whose places nobody uses, while others read what they copy; returns when all have ended. There is no
+/// way back, and no need of one. Any thread. REQUIRES: no move waits for another, or passes through staging.
+/// Errors: what a copy failed with, kOutOfMemory (on the host); then some were not made.
+Status copy_ahead(const TransitionWork& work);
 
 /// Bytes that the moves carry from one device to another, and within one.
 struct TransitionBytes {
