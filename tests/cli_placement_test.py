@@ -120,6 +120,17 @@ class Switches(CliTest):
         self.assertGreater(found["resident_looks_per_s"], 0)
         for key in ("prefill_kept", "generation_kept"):
             self.assertGreater(found[key], 0)
+        self.assertEqual(set(found["ahead_bytes"].values()), {0})
+        ahead = self.good_json("bench", *args, "--transition-ahead", "64M", "--json")
+        for name, n_bytes in ahead["ahead_bytes"].items():
+            self.assertGreater(n_bytes, 0)
+            self.assertGreater(ahead["ahead_ms"][name], 0)
+            self.assertGreaterEqual(ahead["stall_ms"][name], ahead["switch_ms"][name])
+        self.assertEqual(ahead["mode_bytes"], found["mode_bytes"])
+        for peak, layer, tensor in zip(ahead["peak_bytes"], ahead["mode_bytes"]["layer"], ahead["mode_bytes"]["tensor"]):
+            self.assertLessEqual(peak, max(layer, tensor) + ahead["staging_bytes"] + ahead["ahead_limit_bytes"])
+        text = self.good("bench", *args, "--transition-ahead", "64M").decode()
+        self.assertRegex(text, r"copied ahead +MiB +ms before +ms nobody decodes\nlayer>tensor +[\d.]+ +[\d.]+ +[\d.]+\n")
         text = self.good("bench-" + args[0], *args[1:], "-sm", "tensor", "--to", "none").decode()
         for pattern in (r"tensor>none +[\d.]+", r"none>tensor", r"rate [\d.]+ GB/s, \d+ % of two threads", r"prefill tokens/s +[\d.]+"):
             self.assertRegex(text, pattern)

@@ -128,6 +128,20 @@ class Told(PlacementTest):
         self.assertEqual(self.server.call("DELETE", "/placement")[0], 405)
 
 
+class ToldAhead(Told):
+    """The same where weights are copied ahead."""
+
+    flags = ("--transition-ahead", "64M")
+
+    def test_weights_are_copied_ahead(self):
+        self.post(split_mode="layer", tensor_split=[])
+        switch = self.post(split_mode="tensor")["switch"]
+        self.assertGreater(switch["ahead_bytes"], 0)
+        self.assertLessEqual(switch["ahead_bytes"], switch["moved_bytes"])
+        self.assertGreater(switch["ahead_ms"], 0)
+        self.assertGreaterEqual(switch["stall_ms"], switch["ms"])
+
+
 class UnderLoad(PlacementTest):
     flags = ("--batch-invariant", "-np", "8", "-c", "2048")
     ASKS = [{"prompt": f"{i} " * (5 + 13 * i), "n_predict": 48, "ignore_eos": True, **GREEDY} for i in range(8)]
@@ -167,6 +181,12 @@ class UnderLoad(PlacementTest):
             for _ in range(5):
                 self.bad(409, "deadline|time", "/placement", {"split_mode": "none", "deadline_ms": 1e-3})
             self.assertEqual([answer.result() for answer in answers], wanted)
+
+
+class UnderLoadAhead(UnderLoad):
+    """The same where weights are copied ahead: by one of the two that switch, until the other one comes."""
+
+    flags = (*UnderLoad.flags, "--transition-ahead", "64M")
 
 
 class Limits(unittest.TestCase):

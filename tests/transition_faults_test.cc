@@ -24,6 +24,7 @@ constexpr size_t kDevices = 2;
 constexpr int32_t kSeqs = 3;
 const PlacementRequest kLayer = {"layer", {}};
 const PlacementRequest kTensor = {"tensor", {}};
+constexpr uint64_t kAllAhead = uint64_t{1} << 30;  // more than the models have
 
 ModelOptions options_of(const std::string& name) {
   ModelOptions options;
@@ -88,7 +89,9 @@ class Pair {
     remember();
   }
   [[nodiscard]] Model& model() const { return *moving_.model; }
+  [[nodiscard]] const std::shared_ptr<Model>& shared_model() const { return moving_.model; }
   [[nodiscard]] Context& context() const { return *moving_.context; }
+  [[nodiscard]] Context& still() const { return *still_.context; }
   void arm(size_t device, const FaultPlan& plan) {
     for (size_t d = 0; d < kDevices; ++d) {
       moving_.devices[d]->arm(d == device ? plan : FaultPlan{});
@@ -182,6 +185,51 @@ TEST_P(TransitionFaults, AtEveryStepLeaveTheOldPlacement) {
   EXPECT_GT(n_failures, 20);
 }
 
+// The same with weights copied ahead. A failure there costs the copies only, and one after the switch only leaves room
+// in use, which the next switch gives back.
+TEST_P(TransitionFaults, AtEveryStepWithCopiesAheadOnePlacementIsWhole) {
+  Pair pair(options_of(GetParam()));
+  int64_t n_undone = 0;
+  int64_t n_without_copies = 0;
+  int64_t n_held = 0;
+  for (const uint64_t ahead_bytes : {uint64_t{256} << 10, kAllAhead}) {
+    for (size_t d = 0; d < kDevices; ++d) {
+      for (const bool grows : {false, true}) {
+        bool reached = true;
+        for (int64_t n = 0; reached; ++n) {
+          SCOPED_TRACE(fmt::format("{} ahead, device {}, {} {}", ahead_bytes, d, grows ? "growth" : "command", n));
+          FaultPlan plan;
+          (grows ? plan.fail_growth_at : plan.fail_at_command) = n;
+          pair.arm(d, plan);
+          const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = ahead_bytes});
+          const FaultCounts counts = pair.counts(d);
+          reached = (grows ? counts.n_growths : counts.n_commands) > n;
+          if (!report.ok()) {
+            ++n_undone;
+            EXPECT_THAT(report.status().message(), HasSubstr("planned failure"));
+            EXPECT_THAT(report.status().message(), HasSubstr("the layer placement holds"));
+            pair.expect_unchanged();
+          } else {
+            n_without_copies += report->ahead_bytes == 0 ? 1 : 0;
+            n_held += report->held_bytes > 0 ? 1 : 0;
+            pair.arm(0, {});
+            pair.expect_agreement();
+            ASSERT_TRUE(pair.model().set_placement(kLayer).ok());
+            pair.expect_unchanged();
+          }
+          if (HasFatalFailure()) {
+            return;
+          }
+        }
+      }
+    }
+  }
+  std::cout << GetParam() << ": " << n_undone << " failures undone, " << n_without_copies
+            << " switches without their copies, " << n_held << " that held room\n";
+  EXPECT_GT(n_undone, 5);
+  EXPECT_GT(n_without_copies, 5);
+}
+
 TEST_P(TransitionFaults, ADeadDeviceEndsTheContextsAndNothingElse) {
   Pair pair(options_of(GetParam()));
   pair.arm(1, {.die_at_command = 2});
@@ -201,28 +249,51 @@ TEST_P(TransitionFaults, ADeadDeviceEndsTheContextsAndNothingElse) {
   EXPECT_TRUE(Context::create(*model, small).ok()) << "other models live";
 }
 
+// Wherever a device dies that weights are copied ahead to or from: what needs it says so, and nothing hangs.
+TEST_P(TransitionFaults, ADeviceMayDieWhileWeightsAreCopiedAhead) {
+  bool reached = true;
+  for (int64_t n = 0; reached; ++n) {
+    SCOPED_TRACE(n);
+    Pair pair(options_of(GetParam()));
+    pair.arm(1, {.die_at_command = n});
+    const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = kAllAhead});
+    reached = pair.counts(1).n_commands > n;
+    EXPECT_EQ(report.status().code(), reached ? ErrorCode::kDeviceLost : ErrorCode::kOk) << report.status().message();
+    if (!reached) {
+      pair.arm(1, {});  // nor may it die afterwards
+    }
+    const BatchToken token = {1, 0, true};
+    EXPECT_EQ(pair.context().decode({&token, 1}).code(), reached ? ErrorCode::kDeviceLost : ErrorCode::kOk);
+    ASSERT_LT(n, 1000);
+  }
+}
+
 TEST_P(TransitionFaults, StopsWhereverProgressSaysSo) {
   Pair pair(options_of(GetParam()));
-  bool stopped = true;
-  for (int n = 0; stopped; ++n) {
-    SCOPED_TRACE(n);
-    int n_calls = 0;
-    double last = -1;
-    const auto report = pair.model().set_placement(kTensor, {.progress = [&](double fraction) {
-                                                     EXPECT_GE(fraction, last);
-                                                     last = fraction;
-                                                     return n_calls++ < n;
-                                                   }});
-    stopped = !report.ok();
-    if (stopped) {
-      EXPECT_EQ(report.status().code(), ErrorCode::kCancelled) << report.status().message();
-      pair.expect_unchanged();
-    } else {
-      EXPECT_EQ(last, 1);
-      EXPECT_GT(n, 4);
-      pair.expect_agreement();
+  for (const uint64_t ahead_bytes : {uint64_t{0}, kAllAhead}) {
+    bool stopped = true;
+    for (int n = 0; stopped; ++n) {
+      SCOPED_TRACE(fmt::format("{} ahead, call {}", ahead_bytes, n));
+      int n_calls = 0;
+      double last = -1;
+      const auto progress = [&](double fraction) {
+        EXPECT_GE(fraction, last);
+        last = fraction;
+        return n_calls++ < n;
+      };
+      const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = ahead_bytes, .progress = progress});
+      stopped = !report.ok();
+      if (stopped) {
+        EXPECT_EQ(report.status().code(), ErrorCode::kCancelled) << report.status().message();
+        pair.expect_unchanged();
+      } else {
+        EXPECT_EQ(last, 1);
+        EXPECT_GT(n, 4);
+        pair.expect_agreement();
+        ASSERT_TRUE(pair.model().set_placement(kLayer).ok());
+      }
+      ASSERT_LT(n, 1000);
     }
-    ASSERT_LT(n, 1000);
   }
 }
 
@@ -249,6 +320,17 @@ TEST(TransitionLimits, TheDeadlineEndsASwitch) {
   pair.expect_agreement();
 }
 
+/// What a switch takes of each device at its peak, but for staging and recurrent state.
+std::vector<uint64_t> peaks_without_staging(const std::vector<DeviceUse>& before, const std::vector<DeviceUse>& after) {
+  std::vector<uint64_t> peaks;
+  for (size_t d = 0; d < before.size(); ++d) {
+    peaks.push_back(std::max(before[d].weight_bytes, after[d].weight_bytes) +
+                    std::max(before[d].kv_bytes, after[d].kv_bytes) +
+                    std::max(before[d].scratch_bytes, after[d].scratch_bytes));
+  }
+  return peaks;
+}
+
 TEST(TransitionLimits, ABudgetTooSmallIsSaidAndOneUnitOfStagingIsEnough) {
   const ModelOptions options = options_of("tiny-llama");
   Pair free(options);
@@ -257,12 +339,7 @@ TEST(TransitionLimits, ABudgetTooSmallIsSaidAndOneUnitOfStagingIsEnough) {
   const std::vector<DeviceUse> before = free.model().device_use();
   ASSERT_TRUE(free.model().set_placement(kTensor).ok());
   const std::vector<DeviceUse> after = free.model().device_use();
-  std::vector<uint64_t> peak;
-  for (size_t d = 0; d < kDevices; ++d) {
-    peak.push_back(std::max(before[d].weight_bytes, after[d].weight_bytes) +
-                   std::max(before[d].kv_bytes, after[d].kv_bytes) +
-                   std::max(before[d].scratch_bytes, after[d].scratch_bytes));
-  }
+  const std::vector<uint64_t> peak = peaks_without_staging(before, after);
   ASSERT_GT(peak[0], layer[0]);
 
   ModelOptions tight = options;
@@ -351,6 +428,99 @@ TEST(TransitionLimits, AnotherCallIsWaitedForOrIsBusy) {
   EXPECT_TRUE(report.ok()) << report.status().message();
 }
 
+// One thread is in the middle of a batch, which does not end before another has copied weights ahead: the devices see
+// commands while the batch has none on them.
+TEST(TransitionAhead, WeightsAreCopiedWhileABatchRuns) {
+  Pair pair(options_of("tiny-llama"));
+  const auto n_commands = [&] { return pair.counts(0).n_commands + pair.counts(1).n_commands; };
+  const BatchToken token = {1, 2, true};
+  std::atomic<bool> copying = false;
+  std::atomic<bool> decoding = false;
+  std::thread other([&] {
+    while (!copying) {
+      std::this_thread::yield();
+    }
+    const Status status = pair.context().decode({&token, 1}, [&](int64_t) {
+      const int64_t before = n_commands();
+      decoding = true;
+      while (n_commands() == before) {
+        std::this_thread::yield();
+      }
+      return true;
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+  const auto progress = [&](double) {
+    copying = true;
+    while (!decoding) {
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = kAllAhead, .progress = progress});
+  other.join();
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_GT(report->ahead_bytes, 0U);
+  ASSERT_TRUE(pair.still().decode({&token, 1}).ok());
+  pair.expect_agreement();
+}
+
+// What ends the copying, in its middle: another switch, or a new context, which needs the room. The switch comes all
+// the same, and takes no more memory than one without copies.
+TEST(TransitionAhead, OthersMayEndTheCopying) {
+  for (const bool by_context : {false, true}) {
+    Pair pair(options_of("tiny-llama"));
+    ASSERT_TRUE(pair.model().set_placement(kTensor).ok());
+    pair.remember();
+    const std::vector<uint64_t> used = pair.used();
+    ASSERT_TRUE(pair.model().set_placement(kLayer).ok());
+    pair.remember();
+    ContextOptions small;
+    small.n_ctx = 8;
+    bool ended = false;
+    const auto end_it = [&](double) {
+      if (!ended) {
+        ended = true;
+        const Status status = by_context ? Context::create(pair.shared_model(), small).status()
+                                         : pair.model().set_placement({"none", {}}).status();
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+      return true;
+    };
+    const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = kAllAhead, .progress = end_it});
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report->ahead_bytes, 0U);
+    EXPECT_EQ(report->from, by_context ? "layer" : "none");
+    pair.remember();
+    EXPECT_EQ(pair.used(), used);
+    pair.expect_agreement();
+  }
+}
+
+// With budgets from what a switch needs at least on, unit by unit, there is room for no tile, for some, for all.
+TEST(TransitionAhead, TakesNoMoreThanThereIs) {
+  constexpr uint64_t kUnit = 64 << 10;
+  Pair free(options_of("tiny-llama"));
+  const std::vector<DeviceUse> before = free.model().device_use();
+  ASSERT_TRUE(free.model().set_placement(kTensor).ok());
+  const std::vector<uint64_t> least = peaks_without_staging(before, free.model().device_use());
+  std::vector<uint64_t> copied;
+  for (uint64_t n_units = 1; n_units < 7; ++n_units) {
+    SCOPED_TRACE(n_units);
+    ModelOptions tight = options_of("tiny-llama");
+    tight.device_memory = {least[0] + n_units * kUnit, least[1] + n_units * kUnit};
+    Pair pair(tight);
+    const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = kAllAhead});
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    copied.push_back(report->ahead_bytes);
+    for (size_t d = 0; d < kDevices; ++d) {
+      EXPECT_LE(report->peak_bytes[d], tight.device_memory[d]);
+    }
+    pair.expect_agreement();
+  }
+  EXPECT_LT(copied.front(), copied.back());
+}
+
 // Two threads decode while a third switches: every token is as if nobody had.
 TEST(TransitionLimits, OthersDecodeMeanwhile) {
   const ModelOptions options = options_of("tiny-llama");
@@ -377,7 +547,8 @@ TEST(TransitionLimits, OthersDecodeMeanwhile) {
   std::atomic<bool> done = false;
   std::thread switching([&] {
     for (int i = 0; !done; ++i) {
-      EXPECT_TRUE(moving.model->set_placement(i % 2 == 0 ? kTensor : kLayer).ok());
+      const uint64_t ahead_bytes = i % 4 < 2 ? kAllAhead : 0;
+      EXPECT_TRUE(moving.model->set_placement(i % 2 == 0 ? kTensor : kLayer, {.ahead_bytes = ahead_bytes}).ok());
     }
   });
   std::thread other([&] { got_second = run(**second); });

@@ -92,7 +92,8 @@ struct Side {
   std::vector<uint64_t> bytes;  // by device
   uint64_t resident = 0;
   std::vector<double> ms;  // of each timed switch to the other side
-  TransitionReport last;   // of these
+  std::vector<double> ahead_ms, stall_ms;
+  TransitionReport last;  // of these
 };
 
 class SwitchBench {
@@ -106,6 +107,7 @@ class SwitchBench {
         prefill_{static_cast<int64_t>(flags.get_uint("n-prompt")), 0, depth_},
         generation_{0, static_cast<int64_t>(flags.get_uint("n-gen")), depth_} {
     transition_.staging_bytes = flags.get_bytes("transition-staging");
+    transition_.ahead_bytes = flags.get_bytes("transition-ahead");
     sides_[0].request = model_->placement();
     sides_[1].request = {flags.get_string("to"), sides_[0].request.tensor_split};
   }
@@ -118,6 +120,8 @@ class SwitchBench {
     TRY(copies.measure().status());
     for (Side& side : sides_) {
       side.ms.clear();
+      side.ahead_ms.clear();
+      side.stall_ms.clear();
     }
     for (uint64_t i = 0; i < flags_.get_uint("repetitions"); ++i) {
       TRY(timer_.go_back_to(depth_));
@@ -152,6 +156,7 @@ class SwitchBench {
             {"n_kv_tokens", depth_},
             {"n_runs", flags_.get_uint("repetitions")},
             {"staging_bytes", transition_.staging_bytes},
+            {"ahead_limit_bytes", transition_.ahead_bytes},
             {"switch_ms", pair([](const Side& side) { return median(side.ms); })},
             {"samples_ms", pair([](const Side& side) { return side.ms; })},
             {"phases_ms", pair([](const Side& side) {
@@ -160,6 +165,9 @@ class SwitchBench {
                            {"commit", side.last.commit_ms},
                            {"trim", side.last.trim_ms}};
              })},
+            {"ahead_bytes", pair([](const Side& side) { return side.last.ahead_bytes; })},
+            {"ahead_ms", pair([](const Side& side) { return median(side.ahead_ms); })},
+            {"stall_ms", pair([](const Side& side) { return median(side.stall_ms); })},
             {"moved_bytes", sides_[0].last.moved_bytes},
             {"moved_back_bytes", sides_[1].last.moved_bytes},
             {"local_bytes", pair([](const Side& side) { return side.last.local_bytes; })},
@@ -186,6 +194,8 @@ class SwitchBench {
     Side& side = sides_[from];
     ASSIGN_OR_RETURN(side.last, model_->set_placement(sides_[1 - from].request, transition_));
     side.ms.push_back(side.last.total_ms);
+    side.ahead_ms.push_back(side.last.ahead_ms);
+    side.stall_ms.push_back(side.last.stall_ms);
     return {};
   }
 
@@ -221,10 +231,14 @@ class SwitchBench {
     return {};
   }
 
-  // Both ways together: bytes that changed their device over the time from reserve to trim.
+  // Both ways together: bytes that changed their device over the time from reserve to trim. What was copied ahead is in
+  // neither.
   [[nodiscard]] double rate_gb_s() const {
-    const double ms = median(sides_[0].ms) + median(sides_[1].ms);
-    return static_cast<double>(sides_[0].last.moved_bytes + sides_[1].last.moved_bytes) / 1e6 / ms;
+    uint64_t bytes = 0;
+    for (const Side& side : sides_) {
+      bytes += side.last.moved_bytes - side.last.ahead_bytes;
+    }
+    return static_cast<double>(bytes) / 1e6 / (median(sides_[0].ms) + median(sides_[1].ms));
   }
 
   [[nodiscard]] std::vector<uint64_t> peak_bytes() const {
@@ -265,6 +279,14 @@ std::string report_text(const Json& r) {
         {name, fmt::format("{:.2f}", ms.get<double>()), mib(r.at(moved)), mib(r.at("local_bytes").at(name))});
   }
   std::string text = format_table(rows);
+  if (r.at("ahead_limit_bytes").get<uint64_t>() > 0) {
+    rows = {{"copied ahead", "MiB", "ms before", "ms nobody decodes"}};
+    for (const auto& [name, bytes] : r.at("ahead_bytes").items()) {
+      rows.push_back({name, mib(bytes), fmt::format("{:.2f}", r.at("ahead_ms").at(name).get<double>()),
+                      fmt::format("{:.2f}", r.at("stall_ms").at(name).get<double>())});
+    }
+    text += format_table(rows);
+  }
   text += fmt::format("rate {:.2f} GB/s, {:.0f} % of two threads that copy ({:.2f} GB/s)\n\n",
                       r.at("rate_gb_s").get<double>(), 100 * r.at("rate_share").get<double>(),
                       r.at("copy_rate_gb_s").get<double>());

@@ -103,6 +103,7 @@ Status open_placement(const ParsedFlags& flags, const ModelOptions& options, Con
   std::array<PlacementRequest, 2> candidates = policy_candidates(options.tensor_split);
   ASSIGN_OR_RETURN(std::optional<SplitMeasures> measures,
                    measures_by_flags(flags, options, context, candidates, transition, log, &interrupted));
+  transition.ahead_bytes = flags.get_bytes("transition-ahead");
   ASSIGN_OR_RETURN(served.placement, LivePlacement::start(served.model, transition, log));
   if (measures) {
     served.placement->set_policy(std::move(*measures), std::move(candidates));

@@ -51,6 +51,16 @@ constexpr FlagRow kRows[] = {
      .group = kPlacement,
      .commands = "run chat serve bench-switch",
      .help = "Most memory of each device that a switch takes beside what both placements need"},
+    {.name = "transition-ahead",
+     .kind = FlagKind::kBytes,
+     .placeholder = "BYTES",
+     .default_text = "0",
+     .group = kPlacement,
+     .commands = "serve bench-switch",
+     .help =
+         "Most memory of each device that weights take beyond both placements, so that they are copied while requests "
+         "go on, before a switch that was asked for and, into their places, once more after it. 0: all is moved in "
+         "the switch"},
     {.name = "model",
      .shorts = "-m",
      .required = true,

@@ -434,7 +434,7 @@ TSR_API tsr_status tsr_context_clear(tsr_context* context);
  * point, leaves the old placement, whole and working, and tsr_last_error() says why; only after TSR_DEVICE_LOST the
  * contexts of the model are dead. Memory: while bytes move, each range of a device (weights, each context's cache,
  * state and scratch) has the larger size of before and after, and staging comes on top, as much as there is room for up
- * to staging_bytes. */
+ * to staging_bytes; what is copied ahead, if that is asked for, takes up to ahead_bytes more. */
 
 #ifdef __cplusplus
 typedef enum tsr_split_mode : int { /* any number may be passed: the functions check it */
@@ -459,6 +459,9 @@ typedef struct tsr_switch_options {
   tsr_progress_fn progress; /* in the model's own thread, 0 and 1 included; false: TSR_CANCELLED. It may call nothing of
                                the model and its contexts (TSR_BUSY), and must free neither. NULL: none */
   void* progress_user;
+  uint64_t ahead_bytes; /* per device, at most: what weights may take beyond both placements, so that they are copied
+                           while other threads decode, before the switch and, into their places, once more after it;
+                           progress is then also called in the calling thread. 0, or with no_wait: none are */
 } tsr_switch_options;
 
 /* Writes the defaults. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */

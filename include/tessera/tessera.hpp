@@ -98,6 +98,7 @@ struct Placement {
   bool no_wait = false;
   double deadline_s = 0;
   uint64_t staging_bytes = 0;
+  uint64_t ahead_bytes = 0;
   /// What it throws ends the switch, which is undone, and is then thrown by set_placement().
   std::function<bool(double fraction)> progress = {};
 };
@@ -128,6 +129,7 @@ void set_placement(tsr_status (*set)(T*, const tsr_placement*), T* handle, const
   options.no_wait = placement.no_wait;
   options.deadline_s = placement.deadline_s;
   options.staging_bytes = placement.staging_bytes;
+  options.ahead_bytes = placement.ahead_bytes;
   options.progress = placement.progress ? SwitchProgress::call : nullptr;
   options.progress_user = &progress;
   tsr_placement given;

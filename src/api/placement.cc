@@ -50,6 +50,7 @@ Result<TransitionOptions> switch_options(const tsr_switch_options* given) {
   if (known.staging_bytes != 0) {
     options.staging_bytes = known.staging_bytes;
   }
+  options.ahead_bytes = known.ahead_bytes;
   if (known.progress != nullptr) {
     options.progress = [known](double fraction) { return known.progress(fraction, known.progress_user); };
   }

@@ -19,6 +19,7 @@
 #include "runtime/memory_plan.h"
 #include "runtime/micro_batch.h"
 #include "runtime/model_state.h"
+#include "runtime/placement_switch.h"
 
 namespace tessera {
 namespace {
@@ -540,6 +541,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   // On the loop thread from birth to death: an Impl that fails to open gives its bytes back there too.
   const Status status = state.loop->run([&]() -> Status {
     TRY(state.switching ? switching_status() : state.lost);
+    end_copying_ahead(state);
     ASSIGN_OR_RETURN(SequenceMemory memory, SequenceMemory::create(std::move(config), rec));
     auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(memory));
     TRY(impl->open());

@@ -126,9 +126,13 @@ struct TransitionOptions {
   bool wait = true;       // for its turn, while a decode or another call of the model runs; false: kBusy
   double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone, which takes time of its own
   uint64_t staging_bytes = uint64_t{64} << 20;  // per device, at most; never more than eight pieces of 1 MiB are used
+  /// Per device, at most: what weights may take beyond both placements, so that they are copied while others decode,
+  /// before the switch and once more after it (decisions/010-transitions.md). 0, or no waiting: none are.
+  uint64_t ahead_bytes = 0;
   /// Called on the loop thread with the part of the bytes that have arrived, 0 and 1 included; false: kCancelled,
   /// undone. It may call nothing of the model and its contexts (kBusy, where a status is returned), nor wait for a
-  /// thread that does.
+  /// thread that does. While weights are copied ahead it is called on the thread that asked, and what it calls may end
+  /// the copying.
   std::function<bool(double fraction)> progress = {};
 };
 
@@ -137,8 +141,12 @@ struct TransitionReport {
   uint64_t placement_version = 0;
   double reserve_ms = 0, move_ms = 0, commit_ms = 0, trim_ms = 0;
   double total_ms = 0;       // these four: from when the switch had its turn
+  double ahead_ms = 0;       // before it, from the call on: weights were copied while others might decode
+  double stall_ms = 0;       // that nobody could decode, over all turns: total_ms, planning ahead, closing holes
   uint64_t moved_bytes = 0;  // that changed their device
-  uint64_t local_bytes = 0;  // copied within a device
+  uint64_t ahead_bytes = 0;  // of these, copied ahead
+  uint64_t local_bytes = 0;  // copied within a device, also to close holes
+  uint64_t held_bytes = 0;   // by holes that could not be closed, until the next switch
   int64_t n_moves = 0;
   std::vector<uint64_t> peak_bytes;  // by device: what it held of its budget while bytes moved
   std::vector<double> shares;        // by device: as rounded; none for the general form
@@ -188,18 +196,17 @@ class Model {
   /// Moves the weights, and the KV cache and recurrent state of every context, to where `request` wants them, between
   /// two calls of the contexts. All of them are afterwards as before: sequences, snapshots, the logits of the last
   /// decode (they lie on the host, where they stay), embeddings; their programs are lowered anew from what each context
-  /// was opened with. What they compute from then on has the same bits as without the switch.
-  /// Any thread, also while others decode: a call that runs ends first, later ones wait for the switch. Tokenizer,
-  /// templates, samplers and other models go on meanwhile.
-  /// Memory: every range of a device (weights; each context's KV, recurrent state, scratch) holds the larger of before
-  /// and after meanwhile, and the device its staging besides. Afterwards a device may hold up to a sixteenth of its
-  /// tiles more than if loaded so, since what stays keeps its place.
-  /// Errors: kInvalidArgument (split mode, shares, homes; only the vocabulary was loaded), kBusy, kDoesNotFit (per
-  /// device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then
-  /// everything is as it was, and works.
-  /// kDeviceLost: a device died, or a failed switch could not be undone; what the devices held is gone, so every decode
-  /// and every later switch of this model says so too. The last logits, the placement and what is saved remain
-  /// readable; the model must be loaded anew.
+  /// was opened with. What they compute from then on has the same bits as without the switch. Any thread, also while
+  /// others decode: a call that runs ends first, later ones wait for the switch. Tokenizer, templates, samplers and
+  /// other models go on meanwhile. Memory: every range of a device (weights; each context's KV, recurrent state,
+  /// scratch) holds the larger of before and after meanwhile, and the device its staging besides; with ahead_bytes up
+  /// to that more, from the first copy to the return. Afterwards a device may hold up to a sixteenth of its tiles more
+  /// than if loaded so, since what stays keeps its place. Errors: kInvalidArgument (split mode, shares, homes; only the
+  /// vocabulary was loaded), kBusy, kDoesNotFit (per device: what is lacking, and free), kOutOfMemory, kCancelled,
+  /// kDeadlineExceeded, or what a copy failed with: then everything is as it was, and works. kDeviceLost: a device
+  /// died, or a failed switch could not be undone; what the devices held is gone, so every decode and every later
+  /// switch of this model says so too. The last logits, the placement and what is saved remain readable; the model must
+  /// be loaded anew.
   Result<TransitionReport> set_placement(const PlacementRequest& request, const TransitionOptions& options = {});
   /// What was last asked for and holds. Empty when only the vocabulary was loaded.
   [[nodiscard]] PlacementRequest placement() const;

@@ -215,6 +215,9 @@ class LivePlacement::Impl {
     record.from = view()->request.split_mode;
     TransitionOptions options = transition_;
     options.deadline_s = deadline_s;
+    if (by_policy) {  // the thread that decodes asks: while it copied ahead, nobody would
+      options.ahead_bytes = 0;
+    }
     if (deadline_s > 0) {
       // Where it was over while others had their turn, the switch is to say so.
       options.deadline_s = std::max(deadline_s - ms_between(asked, Clock::now()) / 1000, 1e-9);

@@ -22,6 +22,7 @@
 namespace tessera {
 
 class ContextMemory;
+class CopyAhead;
 
 /// Weights of one device: replicas, then tiles, in one range, whose address space is for every tile of the model.
 struct DeviceWeights {
@@ -58,6 +59,8 @@ class ModelState {
   std::vector<DeviceWeights> weights;    // by device
   std::vector<ContextMemory*> contexts;  // those that are open
   bool switching = false;                // a transition runs: nothing else may
+  std::shared_ptr<CopyAhead> ahead;      // the last one; null: none. Others end it by end_copying_ahead()
+  bool spread = false;                   // tiles lie behind holes, which the end of the switch closes
   Status lost;                           // why what the devices held is gone; ok: it is not
   std::unique_ptr<LoopThread> loop;
 

@@ -11,7 +11,9 @@
 #include "base/checked.h"
 #include "base/units.h"
 #include "device/memory_budget.h"
+#include "placement/ahead.h"
 #include "runtime/context_memory.h"
+#include "runtime/copy_ahead.h"
 #include "transition/executor.h"
 
 namespace tessera {
@@ -19,9 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
-// has one to run; what is opened through staging, and the new pages that this costs, stay few.
-constexpr uint64_t kPieceBytes = 1 << 20;
 // Pieces in staging at once, at most. Either of two queues may run a copy, so a few chains keep both busy; staging is
 // new memory, and each of its pages costs a fault.
 constexpr uint64_t kStagedPieces = 8;
@@ -29,10 +28,23 @@ constexpr const char* kCustom = "custom";  // the split mode of a placement that
 
 class PlacementSwitch {
  public:
-  /// `next` is what `request` means, with any offsets.
+  /// `next` is what `request` means, with the offsets that it is to have. ahead: what of it is copied; null: nothing.
   PlacementSwitch(ModelState& model, Placement next, PlacementRequest request, const TransitionOptions& options,
-                  std::optional<Clock::time_point> deadline)
-      : model_(model), next_(std::move(next)), request_(std::move(request)), options_(options), deadline_(deadline) {}
+                  std::optional<Clock::time_point> deadline, CopyAhead* ahead)
+      : model_(model),
+        next_(std::move(next)),
+        request_(std::move(request)),
+        options_(options),
+        deadline_(deadline),
+        ahead_(ahead) {}
+  // What was copied ahead is used, or dropped before anything else has its turn: the next one may resize the ranges.
+  ~PlacementSwitch() {
+    if (ahead_ != nullptr) {
+      ahead_->drop();
+    }
+  }
+  PlacementSwitch(const PlacementSwitch&) = delete;
+  PlacementSwitch& operator=(const PlacementSwitch&) = delete;
 
   Result<TransitionReport> run() {
     const auto start = Clock::now();
@@ -98,7 +110,6 @@ class PlacementSwitch {
   }
 
   Status lower_contexts() {
-    next_ = keep_places(model_.tiles, next_, model_.placement, model_.placement_target());
     for (const ContextMemory* context : model_.contexts) {
       ASSIGN_OR_RETURN(ContextMemory::Next next, context->lower_for(next_));
       contexts_.push_back(std::move(next));
@@ -154,11 +165,12 @@ class PlacementSwitch {
     return check_room();
   }
 
-  // What a device's ranges need beyond what they hold.
+  // What a device's ranges need beyond what they hold: where tiles were copied ahead, that is more than `before`.
   [[nodiscard]] uint64_t growth(size_t device) const {
     uint64_t bytes = 0;
     for (const RangeChange& change : changes_) {
-      bytes += change.device == device && change.after > change.before ? change.after - change.before : 0;
+      const uint64_t held = change.range->committed_bytes();
+      bytes += change.device == device && change.after > held ? change.after - held : 0;
     }
     return bytes;
   }
@@ -207,11 +219,28 @@ class PlacementSwitch {
       work_.devices.push_back({&model_.devices[d], staging_[d]->base()});
     }
     work_.moves = std::move(plan_.moves);
+    if (ahead_ != nullptr) {
+      for (const Move& move : work_.moves) {
+        work_.arrived.push_back(is_copied(move));
+      }
+      report_.ahead_bytes = ahead_->bytes().moved;
+    }
     std::ranges::move(replica_moves(model_.placement, next_, model_.replicas.bytes), std::back_inserter(work_.moves));
     const TransitionBytes bytes = count_bytes(work_);
     report_.moved_bytes = bytes.moved;
     report_.local_bytes = bytes.local;
     report_.n_moves = static_cast<int64_t>(work_.moves.size());
+    if (ahead_ != nullptr) {
+      work_.arrived.resize(work_.moves.size(), false);
+    }
+  }
+
+  // The tiles are the first extents. What is copied went to places that were free, so nothing comes before it.
+  [[nodiscard]] bool is_copied(const Move& move) const {
+    const auto extent = static_cast<size_t>(move.extent);
+    const bool copied = extent < ahead_->tiles().size() && ahead_->tiles()[extent];
+    CHECK(!copied || (move.after.empty() && !move.from_staging && !move.to_staging));
+    return copied;
   }
 
   Status move() {
@@ -247,6 +276,10 @@ class PlacementSwitch {
     }
     model_.placement = std::move(next_);
     model_.request = std::move(request_);
+    model_.spread = false;
+    if (ahead_ != nullptr) {
+      ahead_->keep();
+    }
   }
 
   void trim() {
@@ -263,6 +296,7 @@ class PlacementSwitch {
   PlacementRequest request_;
   const TransitionOptions& options_;
   const std::optional<Clock::time_point> deadline_;
+  CopyAhead* const ahead_;
   std::vector<ContextMemory::Next> contexts_;  // as model_.contexts
   std::vector<RangeChange> changes_;
   PlannedExtents planned_;
@@ -270,6 +304,214 @@ class PlacementSwitch {
   std::vector<std::unique_ptr<MemoryRange>> staging_;  // by device
   TransitionWork work_;
   TransitionReport report_;
+};
+
+/// Where `wanted` has its tiles so that few bytes move, and holes end.
+Placement kept_places(const ModelState& model, const Placement& wanted) {
+  const PlacementTarget target = model.placement_target();
+  return model.spread ? with_layout(wanted, close_offsets(layout_of(wanted), layout_of(model.placement),
+                                                          whole_tile_bytes(model.tiles, target)))
+                      : keep_places(model.tiles, wanted, model.placement, target);
+}
+
+/// Closes the holes that tiles which were copied ahead left behind. ahead: which of them are in these holes already;
+/// null: none. Nothing where there are no holes. Errors: as a switch; then they stay.
+Result<TransitionReport> close_holes(ModelState& model, CopyAhead* ahead) {
+  if (!model.spread) {
+    return TransitionReport();
+  }
+  const bool whole = ahead != nullptr && ahead->is_whole();
+  ASSIGN_OR_RETURN(const Placement wanted, requested_placement(model, model.request, model.placement.version));
+  return PlacementSwitch(model, whole ? ahead->next() : kept_places(model, wanted), model.request, {}, std::nullopt,
+                         whole ? ahead : nullptr)
+      .run();
+}
+
+/// One call of set_placement(), over its turns on the loop thread.
+class SwitchCall {
+ public:
+  SwitchCall(ModelState& model, const PlacementRequest& request, const TransitionOptions& options,
+             std::optional<Clock::time_point> deadline)
+      : model_(model), request_(request), options_(options), deadline_(deadline) {
+    if (options.progress) {
+      options_.progress = [this, &options](double part) {
+        fraction_ = begin_ + (end_ - begin_) * part;
+        return options.progress(fraction_);
+      };
+    }
+  }
+  ~SwitchCall() { drop(); }
+  SwitchCall(const SwitchCall&) = delete;
+  SwitchCall& operator=(const SwitchCall&) = delete;
+
+  Result<TransitionReport> run() {
+    const auto start = Clock::now();
+    const bool copies = options_.ahead_bytes > 0 && options_.wait;
+    if (copies) {
+      TRY(copy_ahead());
+    }
+    const auto copied = Clock::now();
+    TRY(turn([&] { return switch_over(); }, options_.wait, deadline_));
+    if (copies) {
+      report_.ahead_ms = ms_between(start, copied);
+    }
+    if (closes_) {
+      TRY(finish());
+    }
+    report_.stall_ms = stall_ms_;
+    return std::move(report_);
+  }
+
+ private:
+  Status turn(const std::function<Status()>& fn, bool wait, std::optional<Clock::time_point> deadline) {
+    return model_.loop->run_alone(
+        [&] {
+          const auto start = Clock::now();
+          Status status = fn();
+          stall_ms_ += ms_between(start, Clock::now());
+          return status;
+        },
+        wait, deadline);
+  }
+
+  void drop() {
+    if (ahead_ != nullptr) {
+      ahead_->drop();
+    }
+  }
+
+  // Errors: the caller's wish to stop. Whatever else comes between, the switch goes on without copies.
+  Status copy_ahead() {
+    TRY(turn([&] { return begin_copying(); }, true, deadline_));
+    if (ahead_ == nullptr) {
+      return {};
+    }
+    end_ = ahead_->share();
+    const Status status = ahead_->run({deadline_, options_.progress});
+    end_ = 1;
+    if (status.code() != ErrorCode::kCancelled && status.code() != ErrorCode::kDeadlineExceeded) {
+      return {};
+    }
+    return {status.code(), fmt::format("{}; the {} placement holds", status.message(), report_.from)};
+  }
+
+  Status begin_copying() {
+    TRY(model_.lost);
+    end_copying_ahead(model_);
+    report_.from = model_.request.split_mode;
+    ASSIGN_OR_RETURN(const Placement wanted, next_placement());
+    begin(spread_places(wanted));
+    return {};
+  }
+
+  [[nodiscard]] Result<Placement> next_placement() const {
+    return requested_placement(model_, request_, model_.placement.version + 1);
+  }
+
+  void begin(Placement next) {
+    ahead_ = CopyAhead::begin(model_, std::move(next));
+    model_.ahead = ahead_;
+  }
+
+  [[nodiscard]] Placement spread_places(const Placement& wanted) const {
+    const PlacementTarget target = model_.placement_target();
+    std::vector<uint64_t> room;
+    for (size_t d = 0; d < model_.weights.size(); ++d) {
+      room.push_back(room_beyond(wanted, d));
+    }
+    return with_layout(wanted, spread_offsets(layout_of(wanted), layout_of(model_.placement),
+                                              whole_tile_bytes(model_.tiles, target), room));
+  }
+
+  // Bytes that a device's weights may take beyond both placements.
+  [[nodiscard]] uint64_t room_beyond(const Placement& wanted, size_t d) const {
+    const DeviceWeights& weights = model_.weights[d];
+    const Device& device = model_.devices[d];
+    const uint64_t larger = std::max(weights.bytes, model_.weight_bytes(wanted, d));
+    const uint64_t needed = device.used_bytes() + (larger - weights.bytes);
+    return std::min({options_.ahead_bytes,
+                     weights.range->reserved_bytes() - std::min(larger, weights.range->reserved_bytes()),
+                     device.budget_bytes() - std::min(needed, device.budget_bytes())});
+  }
+
+  // With what is copied, if that still holds; where it does not fit so, without.
+  Status switch_over() {
+    ASSIGN_OR_RETURN(const Placement wanted, next_placement());
+    if (ahead_ != nullptr && ahead_->is_whole()) {
+      const Status status = switch_to(ahead_->next(), ahead_.get());
+      if (status.code() != ErrorCode::kDoesNotFit && status.code() != ErrorCode::kOutOfMemory) {
+        if (status.ok()) {
+          begin_closing(wanted);
+        }
+        return status;
+      }
+    }
+    if (model_.ahead != nullptr) {
+      model_.ahead->drop();
+    }
+    return switch_to(kept_places(model_, wanted), nullptr);
+  }
+
+  Status switch_to(Placement next, CopyAhead* ahead) {
+    begin_ = fraction_;
+    ASSIGN_OR_RETURN(report_, PlacementSwitch(model_, std::move(next), request_, options_, deadline_, ahead).run());
+    return {};
+  }
+
+  // Holes are what is more than any switch leaves. The switch is done: what fails from here on leaves them, no more.
+  void begin_closing(const Placement& wanted) {
+    for (size_t d = 0; d < model_.weights.size(); ++d) {
+      const uint64_t bytes = wanted.tile_region_bytes[d];
+      model_.spread = model_.spread || model_.placement.tile_region_bytes[d] > bytes + bytes / kWasteParts;
+      report_.held_bytes +=
+          model_.placement.tile_region_bytes[d] - std::min(model_.placement.tile_region_bytes[d], bytes);
+    }
+    closes_ = model_.spread;
+    report_.held_bytes = closes_ ? report_.held_bytes : 0;
+    ahead_.reset();
+    try {
+      if (closes_) {
+        begin(kept_places(model_, wanted));
+      }
+    } catch (const std::bad_alloc&) {  // then they are closed in one turn
+      ahead_.reset();
+    }
+  }
+
+  // Errors: kDeviceLost.
+  Status finish() {
+    try {
+      if (ahead_ != nullptr) {
+        (void)ahead_->run({});
+      }
+      const Status closed = turn([&] { return end_closing(); }, true, std::nullopt);
+      return closed.code() == ErrorCode::kDeviceLost ? closed : Status();
+    } catch (const std::bad_alloc&) {  // before the turn: the holes stay
+      return {};
+    }
+  }
+
+  // Where another switch came first, its layout has no holes.
+  Status end_closing() {
+    if (model_.placement.version == report_.placement_version) {
+      ASSIGN_OR_RETURN(const TransitionReport closed, close_holes(model_, ahead_.get()));
+      report_.local_bytes += closed.local_bytes;
+      model_.ahead.reset();
+    }
+    report_.held_bytes = 0;
+    return {};
+  }
+
+  ModelState& model_;
+  const PlacementRequest& request_;
+  TransitionOptions options_;  // with progress over all parts
+  const std::optional<Clock::time_point> deadline_;
+  std::shared_ptr<CopyAhead> ahead_;  // before the switch, then before the holes are closed
+  TransitionReport report_;
+  double stall_ms_ = 0;         // of the loop thread until it returns
+  bool closes_ = false;         // the switch left holes
+  double begin_ = 0, end_ = 1;  // what the present part is of the whole
+  double fraction_ = 0;         // that progress was told last
 };
 
 }  // namespace
@@ -311,10 +553,10 @@ Result<Plan> plan_with_staging(TransitionRequest request, uint64_t staging_bytes
                                const std::function<std::optional<uint64_t>(size_t pool)>& room) {
   const auto plan_with = [&](uint64_t bytes) {
     request.staging_bytes = bytes;
-    request.piece_bytes = std::min(kPieceBytes, bytes);
+    request.piece_bytes = std::min(kSwitchPieceBytes, bytes);
     return plan_transition(request);
   };
-  const uint64_t most = std::min(staging_bytes, kStagedPieces * kPieceBytes);
+  const uint64_t most = std::min(staging_bytes, kStagedPieces * kSwitchPieceBytes);
   ASSIGN_OR_RETURN(Plan plan, plan_with(most));
   uint64_t least_room = most;
   uint64_t unit = 0;
@@ -335,10 +577,10 @@ std::vector<Move> replica_moves(const Placement& before, const Placement& after,
   }
   std::vector<Move> moves;
   for (int32_t d = 0; d < n_devices; ++d) {
-    for (uint64_t at = 0; after.uses(d) && !before.uses(d) && at < replica_bytes; at += kPieceBytes) {
+    for (uint64_t at = 0; after.uses(d) && !before.uses(d) && at < replica_bytes; at += kSwitchPieceBytes) {
       Move move;
       move.extent_offset = at;
-      move.bytes = std::min(kPieceBytes, replica_bytes - at);
+      move.bytes = std::min(kSwitchPieceBytes, replica_bytes - at);
       move.from = {holder, at};
       move.to = {d, at};
       moves.push_back(std::move(move));
@@ -355,15 +597,15 @@ Result<TransitionReport> switch_placement(ModelState& model, const PlacementRequ
     deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                   std::chrono::duration<double>(std::min(options.deadline_s, kLongest)));
   }
-  TransitionReport report;
-  TRY(model.loop->run_alone(
-      [&]() -> Status {
-        ASSIGN_OR_RETURN(Placement next, requested_placement(model, request, model.placement.version + 1));
-        ASSIGN_OR_RETURN(report, PlacementSwitch(model, std::move(next), request, options, deadline).run());
-        return {};
-      },
-      options.wait, deadline));
-  return report;
+  return SwitchCall(model, request, options, deadline).run();
+}
+
+void end_copying_ahead(ModelState& model) {
+  if (model.ahead != nullptr) {
+    model.ahead->drop();
+    model.ahead.reset();
+  }
+  (void)close_holes(model, nullptr);
 }
 
 }  // namespace tessera

@@ -14,6 +14,11 @@
 // was; the one exception is a device that died, or a way back that failed: then the model's contexts are dead. Every
 // tile has a home before and after, so nothing is dropped or read from the file. The used KV pages and the recurrent
 // state of every context follow their anchors' cuts; page tables, snapshots and logits are the host's and stay.
+//
+// With TransitionOptions::ahead_bytes a switch has three turns on the loop thread. In the first, tiles get places
+// behind everything else, to which the calling thread copies them (copy_ahead.h) while others decode; in the second the
+// switch runs as above, with these copies as moves that are done. Then the tiles are copied on into the holes that they
+// left, and in the third they are switched there, with the same homes.
 
 #include <cstdint>
 #include <functional>
@@ -28,6 +33,10 @@
 
 namespace tessera {
 
+/// Largest copy. Tiles of some MiB become several chains of copies that wait for one another, so that every link always
+/// has one to run; what is opened through staging, and the new pages that this costs, stay few.
+inline constexpr uint64_t kSwitchPieceBytes = 1 << 20;
+
 /// A generator by its name. Errors: kInvalidArgument, naming the flag.
 Result<SplitMode> parse_split_mode(const std::string& name, std::string_view flag = "--split-mode");
 
@@ -40,6 +49,11 @@ Result<Placement> requested_placement(const ModelState& model, const PlacementRe
 /// caller to say. Errors: those of plan_transition().
 Result<Plan> plan_with_staging(TransitionRequest request, uint64_t staging_bytes,
                                const std::function<std::optional<uint64_t>(size_t pool)>& room);
+
+/// Ends what another switch copies ahead, and closes the holes that it left: the room is free afterwards, and the
+/// placement changes only if somebody else changes it. What of that fails, stays for the next switch. REQUIRES: on the
+/// loop thread.
+void end_copying_ahead(ModelState& model);
 
 /// Copies of the replicas to every device that `after` uses and `before` does not, from one that has them and keeps
 /// them. They land before the device's first tile, where nothing lay: no move waits for them, and they for none.

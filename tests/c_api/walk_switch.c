@@ -93,6 +93,7 @@ static void walk_options(tsr_context* context, const float* row, const float* ne
   options.size = sizeof options;
   options.no_wait = true;
   options.staging_bytes = 1 << 20;
+  options.ahead_bytes = 1 << 20; /* nothing is copied ahead without waiting */
   options.progress = call_within;
   options.progress_user = context;
   EXPECT_OK(tsr_context_set_placement(context, &placement)); /* nobody else calls: not busy */

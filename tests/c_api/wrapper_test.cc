@@ -242,6 +242,17 @@ TEST(Wrapper, PlacementsAreSwitchedUnderTheContexts) {
   EXPECT_THROW(model.set_placement(stopped), std::runtime_error);
   EXPECT_EQ(model.split_mode(), TSR_SPLIT_NONE);
   EXPECT_EQ(context.state(), state);
+  const std::thread::id caller = std::this_thread::get_id();
+  int n_calls_ahead = 0;
+  tsr::Placement ahead{TSR_SPLIT_TENSOR};
+  ahead.ahead_bytes = 1 << 30;
+  ahead.progress = [&](double) {
+    n_calls_ahead += std::this_thread::get_id() == caller ? 1 : 0;
+    return true;
+  };
+  model.set_placement(ahead);
+  EXPECT_GT(n_calls_ahead, 0) << "weights were copied ahead, by this thread";
+  EXPECT_EQ(context.state(), state);
 }
 
 TEST(Wrapper, OneCallAtATimeInAContext) {
