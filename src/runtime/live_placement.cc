@@ -67,7 +67,12 @@ class LivePlacement::Impl {
   }
 
   ReadingPace before_step(const ServingLoad& load) {
-    const std::lock_guard one_at_a_time(switching_);
+    // While another switch is on its way there is nothing to advise; waiting for it would hold up the batches that run
+    // while weights are copied ahead.
+    const std::unique_lock one_at_a_time(switching_, std::try_to_lock);
+    if (!one_at_a_time.owns_lock()) {
+      return ReadingPace::kShared;
+    }
     PhasePolicy::Advice advice;
     PlacementRequest target;
     {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "runtime/serving.h"
 
@@ -104,6 +105,26 @@ TEST(LivePlacement, TheViewCountsEveryByte) {
       }
     }
   }
+}
+
+// The switch waits until the decode has ended, which asks for its next step again and again.
+TEST(LivePlacement, ASwitchThatWaitsHoldsUpNoStep) {
+  Rig rig;
+  const BatchToken token = {1, 0, true};
+  const auto ask_and_step = [&](int64_t) {
+    EXPECT_TRUE(rig.live
+                    ->ask(go_to("tensor"), [](const Status& status,
+                                              const SwitchRecord*) { EXPECT_TRUE(status.ok()) << status.message(); })
+                    .ok());
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_EQ(rig.live->before_step({}), ReadingPace::kShared);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  };
+  ASSERT_TRUE(rig.context->decode({&token, 1}, ask_and_step).ok());
+  ASSERT_TRUE(rig.ask(go_to("layer")).ok());
+  EXPECT_EQ(rig.live->totals().n_switches, 2U);
 }
 
 TEST(LivePlacement, WhatIsAskedForIsDoneInTurn) {
