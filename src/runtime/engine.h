@@ -196,17 +196,19 @@ class Model {
   /// Moves the weights, and the KV cache and recurrent state of every context, to where `request` wants them, between
   /// two calls of the contexts. All of them are afterwards as before: sequences, snapshots, the logits of the last
   /// decode (they lie on the host, where they stay), embeddings; their programs are lowered anew from what each context
-  /// was opened with. What they compute from then on has the same bits as without the switch. Any thread, also while
-  /// others decode: a call that runs ends first, later ones wait for the switch. Tokenizer, templates, samplers and
-  /// other models go on meanwhile. Memory: every range of a device (weights; each context's KV, recurrent state,
-  /// scratch) holds the larger of before and after meanwhile, and the device its staging besides; with ahead_bytes up
-  /// to that more, from the first copy to the return. Afterwards a device may hold up to a sixteenth of its tiles more
-  /// than if loaded so, since what stays keeps its place. Errors: kInvalidArgument (split mode, shares, homes; only the
-  /// vocabulary was loaded), kBusy, kDoesNotFit (per device: what is lacking, and free), kOutOfMemory, kCancelled,
-  /// kDeadlineExceeded, or what a copy failed with: then everything is as it was, and works. kDeviceLost: a device
-  /// died, or a failed switch could not be undone; what the devices held is gone, so every decode and every later
-  /// switch of this model says so too. The last logits, the placement and what is saved remain readable; the model must
-  /// be loaded anew.
+  /// was opened with. What they compute from then on has the same bits as without the switch.
+  /// Any thread, also while others decode: a call that runs ends first, later ones wait for the switch. Tokenizer,
+  /// templates, samplers and other models go on meanwhile.
+  /// Memory: every range of a device (weights; each context's KV, recurrent state, scratch) holds the larger of before
+  /// and after meanwhile, and the device its staging besides; with ahead_bytes up to that more, from the first copy to
+  /// the return. Afterwards a device may hold up to a sixteenth of its tiles more than if loaded so, since what stays
+  /// keeps its place.
+  /// Errors: kInvalidArgument (split mode, shares, homes; only the vocabulary was loaded), kBusy, kDoesNotFit (per
+  /// device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then
+  /// everything is as it was, and works.
+  /// kDeviceLost: a device died, or a failed switch could not be undone; what the devices held is gone, so every decode
+  /// and every later switch of this model says so too. The last logits, the placement and what is saved remain
+  /// readable; the model must be loaded anew.
   Result<TransitionReport> set_placement(const PlacementRequest& request, const TransitionOptions& options = {});
   /// What was last asked for and holds. Empty when only the vocabulary was loaded.
   [[nodiscard]] PlacementRequest placement() const;
