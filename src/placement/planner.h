@@ -16,8 +16,15 @@
 //
 // What holds at any time. No move writes where bytes are that have no other copy, so every set of moves that has with
 // each move those that its `after` names can be undone by the same moves backwards, within the same memory; a move that
-// was cut short wrote only where nothing was. Nothing is given back before the transition commits: each pool needs
-// max(old, new) for its extents, plus its staging.
+// was cut short wrote only where nothing was. Nothing is
+// given back before the transition commits.
+//
+// Memory. A pool needs max(old, new) for its extents, up to the end of the last one, and a device the sum of that over
+// its pools, plus its staging. Staging is none where nothing
+// lies on cycles, else whole pieces: one is enough, and there are at most staging_bytes of them. On the host, 12 bytes
+// for each grid unit of the pools while planning, and a few hundred bytes for each move.
+//
+// Threads: any, at any time; nothing is shared.
 
 #include <cstdint>
 #include <functional>
@@ -70,7 +77,7 @@ struct Move {
   std::vector<int32_t> after;  // earlier moves that must have ended: they empty `to` (staging too), or bring `from`
 };
 
-/// What a pool holds at most; a device that has several needs the sum of theirs.
+/// What a pool holds at most. Pools of one device add up; its staging stands at the pool that has it.
 struct DevicePeak {
   uint64_t region_before = 0;  // end of the last extent in the old map
   uint64_t region_after = 0;   // and in the new one
@@ -82,13 +89,14 @@ struct DevicePeak {
 
 struct Plan {
   std::vector<Move> moves;        // in an order in which they may run one by one
-  std::vector<DevicePeak> peaks;  // by pool: what reserve must have
+  std::vector<DevicePeak> peaks;  // by pool: what must be reserved before the first move
   int64_t n_steps = 0;            // elementary steps that planning took: linear in units moved plus extents
 };
 
-/// Errors: kDoesNotFit (every pool that lacks memory, with what it needs and has); kInvalidArgument: an offset off
-/// the grid, extents that overlap in one map (both named), a unit that is no power of two, pieces smaller than the
-/// smallest unit, an unknown device.
+/// Errors: kDoesNotFit (every pool that lacks memory, with what it needs and has); kInvalidArgument: an offset off the
+/// grid, extents that overlap in one map (both named), a unit that is no power of two, pieces smaller than the smallest
+/// unit, an unknown device, a staging_pool that comes later or has no staging of its own, an extent that ends beyond
+/// 2^31 units.
 Result<Plan> plan_transition(const TransitionRequest& request);
 
 /// Speed of copies from one device to another; from == to: within the device.

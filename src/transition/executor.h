@@ -8,9 +8,10 @@
 // speed, so that all links work, in both directions at once, and all queues to the end.
 //
 // Cannot deadlock: `after` names earlier moves of the plan only, and the order of submission keeps that, so the first
-// unfinished move of all queues never waits (queues run what they are given in order). The way back turns every `after`
-// round, so the same holds there. Cancellation and deadline are heard between copies: they end none that is on its way,
-// and nothing ends the way back, so the call may return later than the deadline.
+// unfinished move of all queues never waits (queues run what they are given in order, and nothing else uses these). The
+// way back turns every `after` round, so the same holds there. Cancellation and deadline are heard between copies: they
+// end none that is on its way, and the way back hears neither, so the call may return later than the deadline. Only a
+// host without memory can hold the way back up: it tries again until there is some.
 //
 // Journal. A move counts as done when its queue passed it without a failure. On a failed copy, a cancellation or the
 // deadline, no further move is submitted, those on their way end or are skipped, and then the moves that are done run
@@ -18,7 +19,13 @@
 // any device beyond what the way forth had, and waits for memory of the host. Afterwards every byte lies where it lay
 // before; only where a copy of the way back fails too is that not so (kDeviceLost).
 //
-// Threads: run_transition() is called on the thread that submits to the devices and blocks until everything has ended.
+// Memory. On devices none: pools and staging are committed before, at the sizes of Plan::peaks, and stay so after an
+// error, too; growing, shrinking and what the bytes mean are the caller's (runtime/placement_switch.h). On the host
+// a few hundred bytes for each move, and the command lists of those on their way, at most 128.
+//
+// Threads: run_transition() is called on the thread that submits to the devices, while nothing runs on them, and blocks
+// until everything has ended. For a model that is its loop thread, between two calls: what any thread may call at any
+// time is Model::set_placement() (runtime/engine.h).
 
 #include <chrono>
 #include <functional>
@@ -42,8 +49,8 @@ struct TransitionDevice {
   std::byte* staging = nullptr;  // what the plan's peaks ask for, of the pools on this device that have staging
 };
 
-/// REQUIRES: all memory is committed; every move comes from a device; the plan drops nothing; no queue uses the memory,
-/// but for copy_ahead().
+/// REQUIRES: all memory is committed; every move comes from a device and waits for earlier ones only; the plan drops
+/// nothing; no queue uses the memory, but for copy_ahead().
 struct TransitionWork {
   std::vector<Move> moves;
   /// By move: whether it was made before, by copy_ahead(); its source is whole, too. Empty: none was.
@@ -54,8 +61,8 @@ struct TransitionWork {
 
 struct TransitionLimits {
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
-  /// Called with the part of the bytes that have arrived, 0 and 1 included, on the way forth only; false stops and
-  /// undoes, also at 1. May throw nothing.
+  /// Called on the thread of run_transition(), before each submission and while it waits, with the part of the bytes
+  /// that have arrived, 0 and 1 included, on the way forth only; false stops and undoes, also at 1. May throw nothing.
   std::function<bool(double fraction)> progress = {};
 };
 
