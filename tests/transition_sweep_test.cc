@@ -1,10 +1,15 @@
 // A context that was switched to another placement is one that was there all along: same state, same logits of the last
 // decode, same bits of all that comes after, same memory.
 //
-// Every small model goes from each placement of a list to another and back and there again, with four sequences that
-// share pages, a second context on the same model, and snapshots of recurrent state. It is held against a model that
-// was loaded in the second placement and handed the state. TESSERA_SWEEP=full adds cache types, kernel sets and
-// placements.
+// Every small model goes from each placement of a list to another and back and there again, with four sequences, a
+// second context on the same model, and snapshots of recurrent state. It is held against a model that was loaded in the
+// second placement and handed the state. Requests that are refused, for what they say or for lack of memory, leave it
+// as it was; and a model that is switched while no context exists is one that was loaded there.
+//
+// Unified and separate caches take turns: sequences that share pages of a pool with room for one context's length, and
+// sequences that share none, each with room of its own. TESSERA_SWEEP=full adds cache types, kernel sets and
+// placements, and takes all of them together. TESSERA_SWEEP_MODELS=FOLDER sweeps the models of a folder instead, the
+// reference's dummy models for one; those of architectures that are not there are skipped, with the reason.
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +19,7 @@
 #include <iostream>
 #include <random>
 
+#include "memory/sequence_memory.h"
 #include "runtime/model_state.h"
 #include "tests/support/decorated_devices.h"
 #include "tests/support/model_names.h"
@@ -24,10 +30,10 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr int64_t kCtx = 224;
 constexpr int32_t kSeqs = 4;
 constexpr int kGreedySteps = 32;
 constexpr uint64_t kAllAhead = uint64_t{1} << 30;  // more than any of these models
+constexpr int kFewSteps = 4;  // enough to see that a context still works
 
 struct Switch {
   int n_devices;
@@ -40,11 +46,24 @@ struct Switch {
 struct Setting {
   DType kv = DType::kF16;
   std::string kernels = "auto";
+  bool unified = true;  // sequences share pages of a pool that holds n_ctx positions; else each has n_ctx of its own
+};
+
+struct Case {
+  std::string path;
+  Switch how;
+  Setting setting;
 };
 
 bool full_sweep() {
   const char* wanted = std::getenv("TESSERA_SWEEP");
   return wanted != nullptr && std::string(wanted) == "full";
+}
+
+/// The folder whose models are swept; empty: our own.
+std::string models_folder() {
+  const char* folder = std::getenv("TESSERA_SWEEP_MODELS");
+  return folder != nullptr ? folder : "";
 }
 
 std::vector<Switch> switches() {
@@ -55,6 +74,7 @@ std::vector<Switch> switches() {
   if (full_sweep()) {
     list.insert(list.end(), {{2, 2, {"tensor", {}}, {"layer", {}}},
                              {2, 2, {"tensor", {}}, {"none", {}}},
+                             {2, 2, {"layer", {}}, {"none", {}}},
                              {2, 4, {"layer", {3, 1}}, {"tensor", {1, 3}}},
                              {2, 4, {"tensor", {3, 1}}, {"tensor", {0, 1}}},
                              {3, 3, {"layer", {}}, {"tensor", {}}},
@@ -65,10 +85,15 @@ std::vector<Switch> switches() {
   return list;
 }
 
-std::vector<Setting> settings() {
-  std::vector<Setting> list = {{}};
-  if (full_sweep()) {
-    list.insert(list.end(), {{DType::kQ8_0, "auto"}, {DType::kF32, "scalar"}});
+/// Of the n-th switch. Unified caches go with the small grid of the second, where each page is moved by itself.
+std::vector<Setting> settings(size_t n) {
+  if (!full_sweep()) {
+    return {{DType::kF16, "auto", n % 2 == 1}};
+  }
+  std::vector<Setting> list;
+  for (const bool unified : {true, false}) {
+    list.insert(list.end(),
+                {{DType::kF16, "auto", unified}, {DType::kQ8_0, "auto", unified}, {DType::kF32, "scalar", unified}});
   }
   return list;
 }
@@ -83,27 +108,47 @@ struct Opened {
   std::unique_ptr<Context> other;  // a second context, smaller
 };
 
-Result<Opened> open(const std::string& path, const Switch& how, const PlacementRequest& where, const Setting& setting) {
+ContextOptions context_options(const Setting& setting) {
+  ContextOptions options = {
+      .n_ctx = 224, .n_batch = 128, .n_ubatch = 24, .n_seq_max = kSeqs, .k_type = setting.kv, .v_type = setting.kv};
+  if (setting.unified) {
+    options.n_ctx = 512;  // for all four, also where a state that was handed over shares no pages
+    options.n_kv_tokens = ContextOptions::kAsOne;
+  }
+  return options;
+}
+
+/// budgets: bytes by device; none: no limit.
+Result<std::shared_ptr<Model>> load(const Case& c, const PlacementRequest& where, std::vector<uint64_t> budgets = {}) {
   ModelOptions options;
-  options.path = path;
-  options.devices = cpu_names(how.n_devices);
+  options.path = c.path;
+  options.devices = cpu_names(c.how.n_devices);
+  options.device_memory = std::move(budgets);
   options.split_mode = where.split_mode;
   options.tensor_split = where.tensor_split;
-  options.n_cuts = how.n_cuts;
+  options.n_cuts = c.how.n_cuts;
   options.n_threads = 2;
-  options.kernels = setting.kernels;
-  options.context = {
-      .n_ctx = kCtx, .n_batch = 128, .n_ubatch = 24, .n_seq_max = kSeqs, .k_type = setting.kv, .v_type = setting.kv};
+  options.kernels = c.setting.kernels;
+  options.context = context_options(c.setting);
   options.open_devices =
-      decorated([&](size_t, std::unique_ptr<Device> device) { return with_unit(std::move(device), how.unit_bytes); });
+      decorated([&](size_t, std::unique_ptr<Device> device) { return with_unit(std::move(device), c.how.unit_bytes); });
+  return Model::load(options);
+}
+
+Result<Opened> open_contexts(std::shared_ptr<Model> model, const Setting& setting) {
   Opened opened;
-  ASSIGN_OR_RETURN(opened.model, Model::load(options));
-  ASSIGN_OR_RETURN(opened.context, Context::create(opened.model, options.context));
-  ContextOptions small = options.context;
-  small.n_ctx = 40;
-  small.n_seq_max = 1;
-  ASSIGN_OR_RETURN(opened.other, Context::create(opened.model, small));
+  opened.model = std::move(model);
+  ContextOptions options = context_options(setting);
+  ASSIGN_OR_RETURN(opened.context, Context::create(opened.model, options));
+  options.n_ctx = 40;
+  options.n_seq_max = 1;
+  ASSIGN_OR_RETURN(opened.other, Context::create(opened.model, options));
   return opened;
+}
+
+Result<Opened> open(const Case& c, const PlacementRequest& where, std::vector<uint64_t> budgets = {}) {
+  ASSIGN_OR_RETURN(std::shared_ptr<Model> model, load(c, where, std::move(budgets)));
+  return open_contexts(std::move(model), c.setting);
 }
 
 std::vector<BatchToken> tokens(int32_t seq, int64_t n, int32_t from) {
@@ -114,12 +159,13 @@ std::vector<BatchToken> tokens(int32_t seq, int64_t n, int32_t from) {
   return batch;
 }
 
-// Four sequences: a long one, a fork of its head that went on, one that was cut, and a short one. Two rows of logits.
-Status fill(const Opened& opened) {
+// Four sequences: a long one, another with the same head (the same pages where caches are unified), one that was cut,
+// and a short one. Two rows of logits.
+Status fill(const Opened& opened, bool unified) {
   Context& context = *opened.context;
   TRY(context.decode(tokens(0, 40, 1)));
   TRY(context.snapshot(0));
-  TRY(context.fork(0, 2, 40));
+  TRY(unified ? context.fork(0, 2, 40) : context.decode(tokens(2, 40, 1)));
   TRY(context.decode(tokens(0, 60, 41)));
   TRY(context.decode(tokens(2, 9, 11)));
   TRY(context.decode(tokens(1, 33, 3)));
@@ -139,10 +185,22 @@ std::vector<float> all_logits(const Context& context) {
   return logits;
 }
 
+int64_t n_shared_pages(const Context& context) {
+  const KvCache& kv = context.memory().kv();
+  int64_t n_shared = 0;
+  for (size_t k = 0; k < kv.config().classes.size(); ++k) {
+    for (int64_t page = 0; page < kv.config().classes[k].n_pages; ++page) {
+      n_shared += kv.page_refs(static_cast<int32_t>(k), static_cast<int32_t>(page)) > 1 ? 1 : 0;
+    }
+  }
+  return n_shared;
+}
+
 /// All that a switch must leave alone.
 struct Contents {
   Bytes state;
   std::vector<float> logits;
+  int64_t n_shared_pages = 0;
   bool operator==(const Contents&) const = default;
 };
 
@@ -154,14 +212,15 @@ Contents contents_of(Context& context) {
   const Status status = context.get_state(kAllSequences, contents.state);
   EXPECT_TRUE(status.ok()) << status.message();
   contents.logits = all_logits(context);
+  contents.n_shared_pages = n_shared_pages(context);
   return contents;
 }
 
-// What comes next: 32 tokens of every sequence, each the likeliest after the one before; every logit is kept.
-std::vector<float> go_on(Context& context, int32_t n_seqs) {
+// What comes next: tokens of every sequence, each the likeliest after the one before; every logit is kept.
+std::vector<float> go_on(Context& context, int32_t n_seqs, int n_steps = kGreedySteps) {
   std::vector<float> logits;
   std::vector<int32_t> next(static_cast<size_t>(n_seqs), 5);
-  for (int step = 0; step < kGreedySteps; ++step) {
+  for (int step = 0; step < n_steps; ++step) {
     std::vector<BatchToken> batch;
     for (int32_t s = 0; s < n_seqs; ++s) {
       if (context.length(s) < context.options().n_ctx) {
@@ -219,19 +278,106 @@ void check_report(const TransitionReport& report, const Switch& how, const Opene
   }
 }
 
-void switch_there_and_back(const std::string& path, const Switch& how, const Setting& setting) {
-  auto before = open(path, how, how.from, setting);
-  auto after = open(path, how, how.to, setting);
+std::vector<uint64_t> used_bytes(const Model& model) {
+  std::vector<uint64_t> bytes;
+  for (const auto& device : model.state()->devices.devices) {
+    bytes.push_back(device->used_bytes());
+  }
+  return bytes;
+}
+
+std::vector<int32_t> homes_of(const Model& model) {
+  std::vector<int32_t> homes;
+  for (const TileHome& tile : model.tile_homes()) {
+    homes.push_back(tile.device);
+  }
+  return homes;
+}
+
+/// Refused, with all as it was. What `opened` decodes from then on is for the caller to compare.
+void refuse(const Opened& opened, const PlacementRequest& request, ErrorCode code) {
+  const Contents contents = contents_of(*opened.context);
+  const Contents other = contents_of(*opened.other);
+  const std::vector<uint64_t> used = used_bytes(*opened.model);
+  const std::vector<int32_t> homes = homes_of(*opened.model);
+  const std::string mode = opened.model->placement().split_mode;
+  const uint64_t version = opened.model->placement_version();
+  const auto report = opened.model->set_placement(request);
+  EXPECT_EQ(report.status().code(), code) << name_of(request) << ": " << report.status().message();
+  EXPECT_TRUE(contents_of(*opened.context) == contents) << name_of(request);
+  EXPECT_TRUE(contents_of(*opened.other) == other) << name_of(request);
+  EXPECT_EQ(used_bytes(*opened.model), used);
+  EXPECT_EQ(homes_of(*opened.model), homes);
+  EXPECT_EQ(opened.model->placement().split_mode, mode);
+  EXPECT_EQ(opened.model->placement_version(), version);
+}
+
+void refuse_what_is_wrong(const Opened& opened, const Switch& how) {
+  refuse(opened, {"rows", {}}, ErrorCode::kInvalidArgument);
+  refuse(opened, {"tensor", std::vector<double>(static_cast<size_t>(how.n_devices), 0)}, ErrorCode::kInvalidArgument);
+  refuse(opened, {"custom", {}, {how.n_devices}}, ErrorCode::kInvalidArgument);
+}
+
+/// Contents of the four sequences and the second context, and what comes next.
+struct Expected {
+  Contents first;
+  Contents other_first;
+  std::vector<float> next;
+};
+
+// A device that has what one placement takes and not a byte more cannot switch: every switch grows a range or needs
+// staging.
+void refuse_what_does_not_fit(const Case& c, const Opened& loaded, const PlacementRequest& to,
+                              const Expected& expected) {
+  std::vector<uint64_t> budgets = used_bytes(*loaded.model);
+  std::ranges::replace(budgets, uint64_t{0}, uint64_t{1});  // 0 asks for a share of what the machine has
+  const auto opened = open(c, loaded.model->placement(), budgets);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  const Status filled = fill(*opened, c.setting.unified);
+  ASSERT_TRUE(filled.ok()) << filled.message();
+  refuse(*opened, to, ErrorCode::kDoesNotFit);
+  EXPECT_TRUE(contents_of(*opened->context) == expected.first);
+  const std::vector<float> next = go_on(*opened->context, kSeqs, kFewSteps);
+  const auto n_next = static_cast<ptrdiff_t>(next.size());
+  ASSERT_LE(next.size(), expected.next.size());
+  EXPECT_EQ(n_different(next, {expected.next.begin(), expected.next.begin() + n_next}), 0U);
+}
+
+// The call on a model that has no context, there and back: each time as if it had been loaded so.
+void switch_without_contexts(const Case& c, const Opened& before, const Opened& after, const Expected& expected) {
+  const auto model = load(c, c.how.from);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  for (const auto& [where, loaded] : {std::pair(c.how.to, &after), std::pair(c.how.from, &before)}) {
+    SCOPED_TRACE("without contexts, in " + where.split_mode);
+    const auto report = (*model)->set_placement(where);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(homes_of(**model), homes_of(*loaded->model));
+    const auto opened = open_contexts(*model, c.setting);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    expect_same_memory(**model, *loaded->model);
+    const Status filled = fill(*opened, c.setting.unified);
+    ASSERT_TRUE(filled.ok()) << filled.message();
+    EXPECT_TRUE(contents_of(*opened->context) == expected.first);
+    EXPECT_TRUE(contents_of(*opened->other) == expected.other_first);
+    EXPECT_EQ(n_different(go_on(*opened->context, kSeqs), expected.next), 0U);
+  }
+}
+
+void switch_there_and_back(const Case& c) {
+  const Switch& how = c.how;
+  auto before = open(c, how.from);
+  auto after = open(c, how.to);
   ASSERT_TRUE(before.ok()) << before.status().message();
   ASSERT_TRUE(after.ok()) << after.status().message();
-  auto switched = open(path, how, how.from, setting);
+  auto switched = open(c, how.from);
   ASSERT_TRUE(switched.ok()) << switched.status().message();
-  const Status filled = fill(*switched);
+  const Status filled = fill(*switched, c.setting.unified);
   ASSERT_TRUE(filled.ok()) << filled.message();
   Context& context = *switched->context;
-  const Contents first = contents_of(context);
-  const Contents other_first = contents_of(*switched->other);
+  Expected expected = {contents_of(context), contents_of(*switched->other), {}};
+  const Contents& first = expected.first;
   ASSERT_FALSE(first.logits.empty());
+  ASSERT_EQ(first.n_shared_pages > 0, c.setting.unified);
 
   // Ways of getting there: as one switch, and with weights copied ahead, some or all.
   const auto go = [&](const PlacementRequest& where, uint64_t ahead_bytes) {
@@ -239,7 +385,7 @@ void switch_there_and_back(const std::string& path, const Switch& how, const Set
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_EQ(n_different(all_logits(context), first.logits), 0U) << "before anything else is asked";
     EXPECT_TRUE(contents_of(context) == first) << "in " << where.split_mode;
-    EXPECT_TRUE(contents_of(*switched->other) == other_first) << "in " << where.split_mode;
+    EXPECT_TRUE(contents_of(*switched->other) == expected.other_first) << "in " << where.split_mode;
     EXPECT_EQ(switched->model->placement().split_mode, where.split_mode);
     const bool is_back = where.split_mode != how.to.split_mode;
     if (!is_back) {
@@ -251,16 +397,18 @@ void switch_there_and_back(const std::string& path, const Switch& how, const Set
     }
     expect_same_memory(*switched->model, is_back ? *before->model : *after->model);
   };
+  refuse_what_is_wrong(*switched, how);
   for (const uint64_t ahead_bytes : {uint64_t{0}, 3 * how.unit_bytes, kAllAhead}) {
     go(how.to, ahead_bytes);
     go(how.from, ahead_bytes);
   }
   go(how.to, 0);
+  refuse_what_is_wrong(*switched, how);
 
   ASSERT_TRUE(after->context->set_state(kAllSequences, first.state).ok());
-  ASSERT_TRUE(after->other->set_state(kAllSequences, other_first.state).ok());
-  const std::vector<float> next = go_on(context, kSeqs);
-  EXPECT_EQ(n_different(next, go_on(*after->context, kSeqs)), 0U) << "of " << next.size() << " logits";
+  ASSERT_TRUE(after->other->set_state(kAllSequences, expected.other_first.state).ok());
+  expected.next = go_on(context, kSeqs);
+  EXPECT_EQ(n_different(expected.next, go_on(*after->context, kSeqs)), 0U) << "of " << expected.next.size();
   EXPECT_EQ(n_different(go_on(*switched->other, 1), go_on(*after->other, 1)), 0U);
   // What happened after the switch goes back with it, and on as where it had always been.
   const Contents later = contents_of(context);
@@ -269,50 +417,95 @@ void switch_there_and_back(const std::string& path, const Switch& how, const Set
   EXPECT_TRUE(contents_of(context) == later);
   ASSERT_TRUE(before->context->set_state(kAllSequences, later.state).ok());
   EXPECT_EQ(n_different(go_on(context, kSeqs), go_on(*before->context, kSeqs)), 0U);
+
+  switch_without_contexts(c, *before, *after, expected);
+  refuse_what_does_not_fit(c, *before, how.to, expected);
+  if (full_sweep()) {
+    refuse_what_does_not_fit(c, *after, how.from, expected);
+  }
 }
 
 struct Count {
-  int64_t n_passed = 0, n_failed = 0, n_skipped = 0;
+  int64_t n_passed = 0, n_failed = 0;
+  std::vector<std::string> skipped;  // models, with the reason
 };
 Count total;
 
 class TransitionSweep : public testing::TestWithParam<std::string> {};
 
+/// Why there can be no context of this model; ok: there can be, or what is wrong is for the sweep to find.
+Status reason_to_skip(const std::string& path) {
+  ModelOptions options;
+  options.path = path;
+  options.context.n_ctx = 8;
+  const Status status = Model::load(options).status();
+  return status.code() == ErrorCode::kUnsupported ? status : Status();
+}
+
+/// A cache type that the model's heads are no multiple of gives way to another of 16 bits.
+Setting possible(const Case& c) {
+  Setting setting = c.setting;
+  if (setting.kv == DType::kQ8_0 && open(c, c.how.from).status().code() == ErrorCode::kUnsupported) {
+    setting.kv = DType::kBF16;
+  }
+  return setting;
+}
+
 TEST_P(TransitionSweep, SwitchedEqualsLoaded) {
   const TempFolder folder;
   const std::string& name = GetParam();
-  const std::string path = model_path(name, folder);
-  for (const Switch& how : switches()) {
-    for (const Setting& setting : settings()) {
-      SCOPED_TRACE(fmt::format("{}: {} > {} on {} devices, {} cuts, {}", name, name_of(how.from), name_of(how.to),
-                               how.n_devices, how.n_cuts, dtype_name(setting.kv)));
-      if (setting.kv != DType::kF16 && open(path, how, how.from, setting).status().code() == ErrorCode::kUnsupported) {
-        continue;  // heads are no multiple of the cache type's block: no such context can exist
-      }
+  const std::string path = models_folder().empty() ? model_path(name, folder) : models_folder() + "/" + name + ".gguf";
+  if (const Status reason = reason_to_skip(path); !reason.ok()) {
+    total.skipped.push_back(name + ": " + reason.message());
+    GTEST_SKIP() << reason.message();
+  }
+  const std::vector<Switch> list = switches();
+  for (size_t n = 0; n < list.size(); ++n) {
+    for (const Setting& wanted : settings(n)) {
+      Case c = {path, list[n], wanted};
+      c.setting = possible(c);
+      SCOPED_TRACE(fmt::format("{}: {} > {} on {} devices, {} cuts, {} {}", name, name_of(c.how.from),
+                               name_of(c.how.to), c.how.n_devices, c.how.n_cuts, dtype_name(c.setting.kv),
+                               c.setting.unified ? "unified" : "separate"));
       const auto n_bad = testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
-      switch_there_and_back(path, how, setting);
+      switch_there_and_back(c);
       const auto n_after = testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
       ++(n_bad == n_after ? total.n_passed : total.n_failed);
     }
   }
 }
 
-bool has_architecture(const std::string& path) {
-  ModelOptions options;
-  options.path = path;
-  options.context.n_ctx = 8;
-  return Model::load(options).status().code() != ErrorCode::kUnsupported;
+std::vector<std::string> stems_of(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".gguf") {
+      names.push_back(entry.path().stem());
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> model_names() {
+  if (!models_folder().empty()) {
+    std::vector<std::string> names = stems_of(models_folder());
+    std::ranges::sort(names);
+    return names;
+  }
   if (kFewModels && !full_sweep()) {
     return {"tiny-llama", "tiny-gemma3", "tiny-qwen35", "tiny-gpt-oss-mxfp4"};
   }
   std::vector<std::string> names = arch_model_names();
-  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_TEST_DATA "/tiny")) {
-    if (entry.path().extension() == ".gguf" && has_architecture(entry.path())) {
-      names.push_back(entry.path().stem());
+  const auto add = [&](const std::string& subfolder) {
+    for (const std::string& name : stems_of(TESSERA_TEST_DATA "/" + subfolder)) {
+      // Models of architectures that are still to come: only the full sweep says that it skips them.
+      if (full_sweep() || reason_to_skip(TESSERA_TEST_DATA "/" + subfolder + "/" + name + ".gguf").ok()) {
+        names.push_back(name);
+      }
     }
+  };
+  add("tiny");
+  if (full_sweep()) {
+    add("models");
   }
   std::ranges::sort(names);
   return names;
@@ -326,7 +519,7 @@ TEST(TransitionSizes, EmptyCachesStayWhereTheyAre) {
   const std::string path = TESSERA_TEST_DATA "/tiny/tiny-llama.gguf";
   std::vector<uint64_t> moved;
   for (const int64_t n_tokens : {0, 1, 33, 192}) {
-    auto opened = open(path, how, how.from, {});
+    auto opened = open({path, how, {}}, how.from);
     ASSERT_TRUE(opened.ok());
     for (int64_t n = 0; n < n_tokens; n += 96) {
       ASSERT_TRUE(opened->context->decode(tokens(0, std::min<int64_t>(96, n_tokens - n), 1)).ok());
@@ -346,10 +539,10 @@ TEST(TransitionHomes, RandomMapsAreAsGoodAsAny) {
   const Switch how = {3, 4, {"layer", {}}, {"tensor", {}}};
   for (const char* name : {"tiny-llama", "tiny-qwen3moe", "tiny-qwen35"}) {
     const std::string path = std::string(TESSERA_TEST_DATA "/tiny/") + name + ".gguf";
-    auto still = open(path, how, how.from, {});
-    auto moving = open(path, how, how.from, {});
+    auto still = open({path, how, {}}, how.from);
+    auto moving = open({path, how, {}}, how.from);
     ASSERT_TRUE(still.ok() && moving.ok());
-    ASSERT_TRUE(fill(*still).ok() && fill(*moving).ok());
+    ASSERT_TRUE(fill(*still, true).ok() && fill(*moving, true).ok());
     std::mt19937 random(11);
     ModelState& state = *moving->model->state();
     for (int round = 0; round < 12; ++round) {
@@ -389,7 +582,10 @@ TEST(TransitionHomes, RandomMapsAreAsGoodAsAny) {
 class PrintCount : public testing::Environment {
  public:
   void TearDown() override {
-    std::cout << "sweep: " << total.n_passed << " passed, " << total.n_failed << " failed, " << total.n_skipped
+    for (const std::string& model : total.skipped) {
+      std::cout << "skipped " << model << '\n';
+    }
+    std::cout << "sweep: " << total.n_passed << " passed, " << total.n_failed << " failed, " << total.skipped.size()
               << " skipped\n";
   }
 };

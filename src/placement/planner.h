@@ -16,13 +16,12 @@
 //
 // What holds at any time. No move writes where bytes are that have no other copy, so every set of moves that has with
 // each move those that its `after` names can be undone by the same moves backwards, within the same memory; a move that
-// was cut short wrote only where nothing was. Nothing is
-// given back before the transition commits.
+// was cut short wrote only where nothing was. Nothing is given back before the transition commits.
 //
 // Memory. A pool needs max(old, new) for its extents, up to the end of the last one, and a device the sum of that over
-// its pools, plus its staging. Staging is none where nothing
-// lies on cycles, else whole pieces: one is enough, and there are at most staging_bytes of them. On the host, 12 bytes
-// for each grid unit of the pools while planning, and a few hundred bytes for each move.
+// its pools, plus its staging. Staging is none where nothing lies on cycles, else whole pieces: one is enough, and
+// there are at most staging_bytes of them. On the host, 12 bytes for each grid unit of the pools while planning, and a
+// few hundred bytes for each move.
 //
 // Threads: any, at any time; nothing is shared.
 

@@ -2,6 +2,7 @@
 // Small models by name, for tests that run over many of them.
 
 #include <algorithm>
+#include <cctype>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -30,7 +31,7 @@ inline std::string model_path(const std::string& name, const TempFolder& folder)
 /// The name of a test with a model as its parameter.
 inline std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
+  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
