@@ -34,11 +34,19 @@ inline std::string cpu_table_name(const CpuTable& table) {
 }
 
 /// The scalar table and every fast one that this processor runs.
-inline std::vector<CpuTable> cpu_tables() {
+inline std::vector<CpuTable> all_cpu_tables() {
   std::vector<CpuTable> tables = {{CpuKernelSet::kScalar, CpuIsa::kPortable}};
   for (const CpuIsa isa : cpu_isas()) {
     tables.push_back({CpuKernelSet::kFast, isa});
   }
+  return tables;
+}
+
+/// The same for ops that multiply no quantised weights: without AVX-VNNI, which has AVX2's kernels for them
+/// (cpu_kernels_test.cc).
+inline std::vector<CpuTable> cpu_tables() {
+  std::vector<CpuTable> tables = all_cpu_tables();
+  std::erase_if(tables, [](const CpuTable& table) { return table.isa == CpuIsa::kAvxVnni; });
   return tables;
 }
 
@@ -52,7 +60,7 @@ inline KernelFn find_kernel(const CpuTable& table, Op op, DType a = DType::kF32,
   return found.value()->find(op, a, b);
 }
 
-/// A test that runs over cpu_tables().
+/// A test that runs over cpu_tables(), or over all_cpu_tables().
 class CpuTableTest : public testing::TestWithParam<CpuTable> {
  protected:
   [[nodiscard]] bool is_scalar() const { return GetParam().set == CpuKernelSet::kScalar; }
@@ -65,9 +73,11 @@ class CpuTableTest : public testing::TestWithParam<CpuTable> {
   }
 };
 
-#define TESSERA_FOR_CPU_TABLES(suite)                                                 \
-  INSTANTIATE_TEST_SUITE_P(Tables, suite, testing::ValuesIn(::tessera::cpu_tables()), \
+#define TESSERA_FOR_TABLES(suite, tables)                            \
+  INSTANTIATE_TEST_SUITE_P(Tables, suite, testing::ValuesIn(tables), \
                            [](const auto& i) { return ::tessera::cpu_table_name(i.param); })
+#define TESSERA_FOR_CPU_TABLES(suite) TESSERA_FOR_TABLES(suite, ::tessera::cpu_tables())
+#define TESSERA_FOR_ALL_CPU_TABLES(suite) TESSERA_FOR_TABLES(suite, ::tessera::all_cpu_tables())
 
 /// Calls a kernel as every member of a team, the last first: no thread may wait for another.
 template <class Args>

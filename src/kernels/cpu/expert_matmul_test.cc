@@ -119,7 +119,7 @@ class Experts {
 };
 
 class ExpertMatmulTest : public CpuTableTest {};
-TESSERA_FOR_CPU_TABLES(ExpertMatmulTest);
+TESSERA_FOR_ALL_CPU_TABLES(ExpertMatmulTest);
 
 TEST_P(ExpertMatmulTest, HasTheBitsOfPlainProducts) {
   std::vector<Shape> shapes;

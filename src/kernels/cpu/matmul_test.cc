@@ -453,7 +453,7 @@ TEST(MatmulFault, SplittingColumnsOverThreadsIsCaught) {
   EXPECT_FALSE(equal_over_team_sizes(product_split_by_columns, input.args(), packed, 4));
 }
 
-TESSERA_FOR_CPU_TABLES(MatmulTest);
+TESSERA_FOR_ALL_CPU_TABLES(MatmulTest);
 
 }  // namespace
 }  // namespace tessera
