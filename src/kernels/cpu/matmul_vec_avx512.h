@@ -10,12 +10,19 @@
 
 namespace tessera::avx512 {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Smaller tiles, which give the same bits: the others take minutes to compile with checks.
+inline constexpr int kDirectTokens = 2;
+inline constexpr int kLoneTokens = 4;
+inline constexpr int kSlabTokens = 3;
+#else
 inline constexpr int kDirectTokens = 4;
-inline constexpr int kDirectGroups = 4;
 inline constexpr int kLoneTokens = 8;  // 8 integer and 8 float sums of the 32 registers
+inline constexpr int kSlabTokens = 6;  // 12 integer and 12 float sums of the 32 registers
+#endif
+inline constexpr int kDirectGroups = 4;
 inline constexpr int kSlabGroups = 2;
 inline constexpr int kTileGroups = 2;    // so that an activation, once loaded, serves two products
-inline constexpr int kSlabTokens = 6;    // 12 integer and 12 float sums of the 32 registers
 inline constexpr int kSlabOffset = 128;  // activations carry their sum times 128 ready-made
 inline constexpr bool kWideSlabs = false;
 inline constexpr int64_t kFloatRows = 8;

@@ -11,14 +11,14 @@
 namespace tessera::portable {
 
 /// Tokens that share weights unpacked in registers, and groups of rows that are then read side by side.
-inline constexpr int kDirectTokens = 4;
+inline constexpr int kDirectTokens = 2;
 inline constexpr int kDirectGroups = 1;
 /// The same where one group is read at a time; at least kDirectTokens.
-inline constexpr int kLoneTokens = 4;
+inline constexpr int kLoneTokens = 2;
 /// Groups of rows that are unpacked into slabs together, and groups and tokens of a tile on them.
 inline constexpr int kSlabGroups = 1;
 inline constexpr int kTileGroups = 1;
-inline constexpr int kSlabTokens = 8;
+inline constexpr int kSlabTokens = 4;
 
 /// The offset that quants of fewer than 8 bits get in a slab, where they have one.
 inline constexpr int kSlabOffset = 128;
