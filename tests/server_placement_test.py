@@ -162,15 +162,22 @@ class UnderLoad(PlacementTest):
                 self.post(split_mode=modes[n % len(modes)])
                 n += 1
             return n
-        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+
+        def watch():
+            while not stop.is_set():
+                self.good("GET", "/placement")
+                self.good("GET", "/metrics")
+        with concurrent.futures.ThreadPoolExecutor(11) as pool:
             # Two that switch at once, with no regard for each other.
             switchers = [pool.submit(switch_to_and_fro, modes) for modes in (MODES, ("tensor", "layer"))]
+            watcher = pool.submit(watch)
             try:
                 for _ in range(2):
                     self.assertEqual(list(pool.map(self.answer, self.ASKS)), wanted)
             finally:
                 stop.set()
             n_switches = sum(switcher.result() for switcher in switchers)
+            watcher.result()
         after = self.good("GET", "/placement")["switches"]
         self.assertEqual((after["count"], after["failed"]), (before["count"] + n_switches, before["failed"]))
 
