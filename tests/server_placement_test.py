@@ -191,7 +191,7 @@ class UnderLoad(PlacementTest):
 
 
 class UnderLoadAhead(UnderLoad):
-    """The same where weights are copied ahead: by one of the two that switch, until the other one comes."""
+    """The same where weights are copied ahead of each switch, while requests are answered."""
 
     flags = (*UnderLoad.flags, "--transition-ahead", "64M")
 

@@ -33,7 +33,7 @@ using Bytes = std::vector<std::byte>;
 constexpr int32_t kSeqs = 4;
 constexpr int kGreedySteps = 32;
 constexpr uint64_t kAllAhead = uint64_t{1} << 30;  // more than any of these models
-constexpr int kFewSteps = 4;  // enough to see that a context still works
+constexpr int kFewSteps = 4;                       // enough to see that a context still works
 
 struct Switch {
   int n_devices;
@@ -392,7 +392,6 @@ void switch_there_and_back(const Case& c) {
       check_report(*report, how, *before, *after, ahead_bytes);
     }
     if (ahead_bytes == kAllAhead) {
-      // All but caches and states: what of them moves is no more than they hold.
       EXPECT_GT(report->ahead_bytes, 0U);
     }
     expect_same_memory(*switched->model, is_back ? *before->model : *after->model);

@@ -8,8 +8,9 @@
 // waits for. Failure travels with events: one recorded after the first failed command carries that failure to whoever
 // waits for it, one recorded before carries none.
 //
-// Threads: one thread submits to a given queue at a time (the model's loop thread); synchronize() and Event::wait() may
-// be called from any thread. Devices outlive everything made from them.
+// Threads: one thread submits to a given queue at a time (to a compute queue, the model's loop thread); make_queue()
+// and what is submitted to further queues may run beside that, on any thread; synchronize() and Event::wait() may be
+// called from any thread. Devices outlive everything made from them.
 
 #include <cstddef>
 #include <cstdint>

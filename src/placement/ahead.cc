@@ -108,7 +108,8 @@ std::vector<size_t> to_free_places(const Layout& next, const Layout& current, co
   std::vector<size_t> things;
   for (size_t t = 0; t < next.home.size(); ++t) {
     const int32_t home = next.home[t];
-    if (home < 0 || current.home[t] < 0 || (home == current.home[t] && next.offset[t] == current.offset[t])) {
+    if (home < 0 || current.home[t] < 0 || bytes(t, home) == 0 ||
+        (home == current.home[t] && next.offset[t] == current.offset[t])) {
       continue;
     }
     const std::map<uint64_t, uint64_t>& places = taken[static_cast<size_t>(home)];

@@ -538,10 +538,12 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model> model, c
   config.n_seq_max = full.n_seq_max;
   config.n_ctx = full.n_ctx;
   std::unique_ptr<Impl> opened;
+  const bool nested = state.loop->is_current();  // from a callback, in the middle of another context's call
   // On the loop thread from birth to death: an Impl that fails to open gives its bytes back there too.
   const Status status = state.loop->run([&]() -> Status {
     TRY(state.switching ? switching_status() : state.lost);
-    end_copying_ahead(state);
+    end_copying_ahead(state, !nested);
+    TRY(state.lost);
     ASSIGN_OR_RETURN(SequenceMemory memory, SequenceMemory::create(std::move(config), rec));
     auto impl = std::make_unique<Impl>(model, full, std::move(sizes), std::move(memory));
     TRY(impl->open());

@@ -142,6 +142,7 @@ struct TransitionReport {
   double reserve_ms = 0, move_ms = 0, commit_ms = 0, trim_ms = 0;
   double total_ms = 0;       // these four: from when the switch had its turn
   double ahead_ms = 0;       // before it, from the call on: weights were copied while others might decode
+  double close_ms = 0;       // after it: holes were closed, the same
   double stall_ms = 0;       // that nobody could decode, over all turns: total_ms, planning ahead, closing holes
   uint64_t moved_bytes = 0;  // that changed their device
   uint64_t ahead_bytes = 0;  // of these, copied ahead

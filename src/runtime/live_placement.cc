@@ -231,7 +231,8 @@ class LivePlacement::Impl {
     record.waited_ms = ms_between(asked, Clock::now());
     if (report.ok()) {
       record.report = std::move(report).value();
-      record.waited_ms = std::max(record.waited_ms - record.report.total_ms, 0.0);
+      const TransitionReport& done = record.report;
+      record.waited_ms = std::max(record.waited_ms - done.ahead_ms - done.total_ms - done.close_ms, 0.0);
       record.status = renew_view();
     } else {
       record.status = stopping_ ? shutting_down() : report.status();

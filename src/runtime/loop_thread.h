@@ -2,8 +2,8 @@
 // The one thread on which everything of a model happens (docs/design.md, threads).
 //
 // Calls from any thread are run there one after another, in the order in which they arrived, while their caller waits;
-// what belongs to the model therefore needs no locks. A call of run() made from the loop
-// thread itself runs at once; one of run_alone() is refused.
+// what belongs to the model therefore needs no locks. A call of run() made from the loop thread itself runs at once;
+// one of run_alone() is refused.
 
 #include <chrono>
 #include <condition_variable>

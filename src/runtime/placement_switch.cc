@@ -356,7 +356,9 @@ class SwitchCall {
       report_.ahead_ms = ms_between(start, copied);
     }
     if (closes_) {
+      const auto switched = Clock::now();
       TRY(finish());
+      report_.close_ms = ms_between(switched, Clock::now());
     }
     report_.stall_ms = stall_ms_;
     return std::move(report_);
@@ -397,10 +399,15 @@ class SwitchCall {
 
   Status begin_copying() {
     TRY(model_.lost);
-    end_copying_ahead(model_);
+    end_copying_ahead(model_, true);
     report_.from = model_.request.split_mode;
     ASSIGN_OR_RETURN(const Placement wanted, next_placement());
-    begin(spread_places(wanted));
+    TRY(model_.lost);
+    try {
+      begin(spread_places(wanted));
+    } catch (const std::bad_alloc&) {  // then nothing is copied ahead
+      ahead_.reset();
+    }
     return {};
   }
 
@@ -478,11 +485,13 @@ class SwitchCall {
     }
   }
 
-  // Errors: kDeviceLost.
+  // A deadline or a wish to stop leaves the holes to the next switch. Errors: kDeviceLost.
   Status finish() {
     try {
-      if (ahead_ != nullptr) {
-        (void)ahead_->run({});
+      const auto goes_on = [this](double) { return options_.progress == nullptr || options_.progress(1); };
+      const Status copied = ahead_ != nullptr ? ahead_->run({deadline_, goes_on}) : Status();
+      if (copied.code() == ErrorCode::kCancelled || copied.code() == ErrorCode::kDeadlineExceeded) {
+        return {};
       }
       const Status closed = turn([&] { return end_closing(); }, true, std::nullopt);
       return closed.code() == ErrorCode::kDeviceLost ? closed : Status();
@@ -491,9 +500,10 @@ class SwitchCall {
     }
   }
 
-  // Where another switch came first, its layout has no holes.
+  // Where another switch came first, it has closed them: its copies, which may go on, are not ours to end.
   Status end_closing() {
-    if (model_.placement.version == report_.placement_version) {
+    const bool is_ours = model_.ahead == nullptr || model_.ahead == ahead_;
+    if (model_.placement.version == report_.placement_version && is_ours) {
       ASSIGN_OR_RETURN(const TransitionReport closed, close_holes(model_, ahead_.get()));
       report_.local_bytes += closed.local_bytes;
       model_.ahead.reset();
@@ -600,12 +610,17 @@ Result<TransitionReport> switch_placement(ModelState& model, const PlacementRequ
   return SwitchCall(model, request, options, deadline).run();
 }
 
-void end_copying_ahead(ModelState& model) {
+void end_copying_ahead(ModelState& model, bool between_calls) {
   if (model.ahead != nullptr) {
     model.ahead->drop();
     model.ahead.reset();
   }
-  (void)close_holes(model, nullptr);
+  if (between_calls) {
+    try {
+      (void)close_holes(model, nullptr);
+    } catch (const std::bad_alloc&) {  // before the first move: the holes stay
+    }
+  }
 }
 
 }  // namespace tessera

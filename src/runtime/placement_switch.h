@@ -50,10 +50,10 @@ Result<Placement> requested_placement(const ModelState& model, const PlacementRe
 Result<Plan> plan_with_staging(TransitionRequest request, uint64_t staging_bytes,
                                const std::function<std::optional<uint64_t>(size_t pool)>& room);
 
-/// Ends what another switch copies ahead, and closes the holes that it left: the room is free afterwards, and the
-/// placement changes only if somebody else changes it. What of that fails, stays for the next switch. REQUIRES: on the
-/// loop thread.
-void end_copying_ahead(ModelState& model);
+/// Ends what another switch copies ahead and, between two calls of the contexts, closes the holes that it left: then
+/// the room is free. The placement changes only if somebody else changes it. What of that fails, stays for the next
+/// switch, unless the model is lost (ModelState::lost). REQUIRES: on the loop thread.
+void end_copying_ahead(ModelState& model, bool between_calls);
 
 /// Copies of the replicas to every device that `after` uses and `before` does not, from one that has them and keeps
 /// them. They land before the device's first tile, where nothing lay: no move waits for them, and they for none.

@@ -74,7 +74,7 @@ void answer_throws(HttpExchange& exchange, const HttpErrorBody& error_body, cons
       exchange.reply(500, "application/json; charset=utf-8",
                      error_body(500, fmt::format("the server failed at this request: {}", what)));
     } catch (...) {
-      // There is no memory even for that; the connection is closed when the exchange goes.
+      // There is no memory even for that: the exchange tries again when it goes.
     }
   };
   try {
@@ -108,7 +108,7 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
         end_events();
       }
     } catch (...) {
-      // Without memory; the connection's timeout ends it.
+      // Without memory: the connection ends when its client goes.
     }
   }
 
@@ -124,15 +124,22 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
         headers_.push_back(header);
       }
     }
-    std::string text = head(content_type);
-    if (status != 204 && status != 304) {  // have no body, and may not state another length than it would have
-      text += fmt::format("Content-Length: {}\r\n", body.size());
+    try {
+      std::string text = head(content_type);
+      if (status != 204 && status != 304) {  // have no body, and may not state another length than it would have
+        text += fmt::format("Content-Length: {}\r\n", body.size());
+      }
+      text += "\r\n";
+      if (!is_head_) {
+        text += body;
+      }
+      send(std::move(text), true);
+    } catch (...) {  // nothing of it was sent: another answer may be, a shorter one
+      const std::lock_guard lock(mutex_);
+      status_ = 0;
+      complete_ = false;
+      throw;
     }
-    text += "\r\n";
-    if (!is_head_) {
-      text += body;
-    }
-    send(std::move(text), true);
   }
 
   void add_header(std::string name, std::string value) override {
@@ -405,7 +412,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), Socket::message_peek, read_error);
       if (n == 0 && read_error != asio::error::would_block) {
         self->half_closed_ = true;
-        self->tell_gone();
+        if (self->watched_.expired()) {
+          self->close();  // it could not be answered
+        } else {
+          self->tell_gone();
+        }
       }
     });
   }

@@ -124,10 +124,10 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
 
   void enqueue(Entry& entry);
   // Ends the load of an entry; the calls are to be made without the lock.
-  void finish_load(Entry& entry, const Status& status, Calls& calls);
+  void finish_load(Entry& entry, const Status& status, Calls& calls, bool lacks_room = false);
   Lease lease(Entry& entry, bool is_use);
   void release(Entry& entry, std::shared_ptr<ServedModel> owner, bool is_use);
-  static void make(Calls calls, Lock& lock);
+  void make(Calls calls, Lock& lock) const;
 
   const std::unique_ptr<ModelSource> source_;
   const ModelRegistryOptions options_;
@@ -278,10 +278,14 @@ void ModelRegistry::Impl::release(Entry& entry, std::shared_ptr<ServedModel> own
 
 // ---- the registry's thread
 
-void ModelRegistry::Impl::make(Calls calls, Lock& lock) {
+void ModelRegistry::Impl::make(Calls calls, Lock& lock) const {
   lock.unlock();
   for (auto& call : calls) {
-    call();
+    try {
+      call();
+    } catch (const std::bad_alloc&) {
+      log_.warning("a request could not be gone on with: no memory is left");  // it is answered as it goes
+    }
   }
   calls.clear();
   lock.lock();
@@ -381,7 +385,7 @@ bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
     entry->deadline = entry->deadline.value_or(now + options_.wait);
     if (now >= *entry->deadline) {
       Calls calls;
-      finish_load(*entry, {ErrorCode::kCancelled, room.lack}, calls);
+      finish_load(*entry, {ErrorCode::kCancelled, room.lack}, calls, true);
       make(std::move(calls), lock);
       return true;
     }
@@ -515,14 +519,14 @@ void ModelRegistry::Impl::load_now(Entry& entry, const std::vector<const Entry*>
 }
 
 // REQUIRES: the lock is held.
-void ModelRegistry::Impl::finish_load(Entry& entry, const Status& status, Calls& calls) {
+void ModelRegistry::Impl::finish_load(Entry& entry, const Status& status, Calls& calls, bool lacks_room) {
   const bool has_failed = !status.ok() && status.code() != ErrorCode::kCancelled;
   if (has_failed) {
     calls.push_back(
         [this, text = fmt::format("cannot load {}: {}", entry.name, status.message())] { log_.warning(text); });
   }
   std::vector<Waiter> answered;
-  if (has_failed && !entry.placement.says_nothing()) {
+  if ((has_failed || lacks_room) && !entry.placement.says_nothing()) {
     // The model may well be had as its own settings say.
     const auto others = [&](const Waiter& waiter) { return waiter.placement != entry.placement; };
     const auto asked = std::ranges::stable_partition(entry.waiters, others);
@@ -530,6 +534,7 @@ void ModelRegistry::Impl::finish_load(Entry& entry, const Status& status, Calls&
     entry.waiters.erase(asked.begin(), asked.end());
     entry.queued = entry.explicit_load || !entry.waiters.empty();
     entry.counted = false;
+    entry.deadline.reset();
   } else {
     entry.failure = has_failed ? status : Status();
     entry.queued = false;

@@ -186,6 +186,7 @@ class Run {
         steps_(steps),
         schedule_(schedule(steps, work.devices.size())),
         events_(steps.size()),
+        submitted_(steps.size(), false),
         queues_(work.devices.size()) {
     for (const int32_t i : schedule_.order) {
       total_bytes_ += steps[static_cast<size_t>(i)].bytes;
@@ -208,6 +209,9 @@ class Run {
 
   /// Why not; ok where the host had no memory.
   [[nodiscard]] const Status& failure() const { return failure_; }
+
+  /// Whether a step was handed to its queue: then its bytes may be written, also where it is not done.
+  [[nodiscard]] bool submitted(size_t step) const { return submitted_[step]; }
 
   /// Whether a step was done. REQUIRES: run() has returned.
   [[nodiscard]] bool done(size_t step) const {
@@ -254,7 +258,9 @@ class Run {
     Command command;
     command.copy = {step.to, step.from, step.bytes, step.bytes, step.bytes, 1, RowCount::kFixed};
     command.name = "move";
-    queue.submit(std::make_shared<const CommandList>(1, std::move(command)), {});
+    const auto list = std::make_shared<const CommandList>(1, std::move(command));
+    submitted_[i] = true;
+    queue.submit(list, {});
     events_[i] = queue.record();
   }
 
@@ -313,6 +319,7 @@ class Run {
   const std::vector<Step>& steps_;
   const Schedule schedule_;
   std::vector<Event> events_;                   // by step
+  std::vector<bool> submitted_;                 // by step
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   Status failure_;
   bool out_of_memory_ = false;
@@ -360,12 +367,11 @@ Status run_transition(const TransitionWork& work, const TransitionLimits& limits
     return why(run);
   }
   for (size_t i = 0; i < done.size(); ++i) {
-    if (run.done(i)) {
-      done[i] = true;
-      // What arrived before the first step is undone only where its source is whole no longer.
-      for (const int32_t before : forth[i].after) {
-        done[static_cast<size_t>(before)] = true;
-      }
+    done[i] = done[i] || run.done(i);
+    // What arrived before the first step is undone only where its source may be whole no longer.
+    for (const int32_t before : forth[i].after) {
+      const auto b = static_cast<size_t>(before);
+      done[b] = done[b] || (run.submitted(i) && !work.arrived.empty() && work.arrived[b]);
     }
   }
   const Status undone = undo(work, forth, done);

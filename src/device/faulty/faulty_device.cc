@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <fmt/core.h>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -15,7 +16,8 @@ struct FaultyDevice::Faults {
 
   FaultPlan plan;  // constant while anything is submitted
   const std::string device;
-  std::mt19937_64 random;  // of the thread that submits
+  std::mutex random_mutex;
+  std::mt19937_64 random;  // guarded by random_mutex
   std::atomic<int64_t> n_commands{0};
   std::atomic<int64_t> n_growths{0};
   std::atomic<int64_t> n_delays{0};
@@ -80,8 +82,10 @@ class FaultyQueue final : public Queue {
       return;
     }
     // Computed here rather than by a library distribution, whose numbers differ between libraries.
+    std::unique_lock lock(faults_->random_mutex);
     const double chance = static_cast<double>(faults_->random() >> 11) * 0x1p-53;
     const auto us = static_cast<int64_t>(faults_->random() % (static_cast<uint64_t>(plan.max_delay_us) + 1));
+    lock.unlock();
     if (chance < plan.delay_probability) {
       ++faults_->n_delays;
       inner_.submit_host([us] {
