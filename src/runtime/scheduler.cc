@@ -61,6 +61,7 @@ int64_t spared_copies(const KvCache& kv, int32_t klass, std::span<const KvGrowth
 
 Scheduler::Scheduler(const SequenceMemory& memory, const SchedulerOptions& options, const KeptPrefixes* kept)
     : memory_(memory),
+      n_ctx_(memory.kv().config().n_ctx),
       options_(options),
       kept_(options.forget_prefixes ? nullptr : kept),
       slots_(static_cast<size_t>(memory.kv().config().n_seq_max)) {

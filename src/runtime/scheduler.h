@@ -113,7 +113,8 @@ class Scheduler {
   Scheduler(const SequenceMemory& memory, const SchedulerOptions& options, const KeptPrefixes* kept = nullptr);
 
   /// Queues a request. Errors: kInvalidArgument (no tokens, no such slot), kCacheFull (more tokens than a sequence
-  /// takes; says both), kBusy (the queue is full; says how full).
+  /// takes; says both), kBusy (the queue is full; says how full). Does not look into the book, which a step that is
+  /// carried out may change meanwhile.
   Status submit(SchedulerRequest request, int64_t now_us);
 
   /// What to do next, the last step having been carried out. Valid until the next call.
@@ -185,7 +186,7 @@ class Scheduler {
   Task& task(int64_t id);
   [[nodiscard]] const Task& task(int64_t id) const;
   [[nodiscard]] int64_t n_held(const Task& task) const;
-  [[nodiscard]] int64_t n_ctx() const { return memory_.kv().config().n_ctx; }
+  [[nodiscard]] int64_t n_ctx() const { return n_ctx_; }
   [[nodiscard]] bool idle(int32_t slot) const { return slots_[static_cast<size_t>(slot)].task < 0; }
 
   void begin_step();
@@ -212,6 +213,7 @@ class Scheduler {
   void move(const SequenceMove& move);
 
   const SequenceMemory& memory_;
+  const int64_t n_ctx_;  // of the book
   SchedulerOptions options_;
   const KeptPrefixes* kept_;
   std::map<int64_t, Task> tasks_;  // by id

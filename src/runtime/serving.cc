@@ -181,6 +181,10 @@ class Serving::Impl {
     return counters;
   }
 
+  [[nodiscard]] bool wants_branches() const {
+    return (pace_.recurrent && !pace_.forget_prefixes) || pace_.keep_windows;
+  }
+
   // Runs fn(slot) while no step does and the slot is idle; then what the slot holds is what the context says.
   Status with_idle_slot(int32_t slot, const std::function<Status()>& fn) {
     if (slot < 0 || slot >= scheduler_.n_slots()) {
@@ -956,8 +960,7 @@ void Serving::stop() {
 }
 
 bool Serving::wants_branches() const {
-  const SchedulerOptions options = scheduler_options(*impl_->context_, impl_->options_);
-  return (options.recurrent && !options.forget_prefixes) || options.keep_windows;
+  return impl_->wants_branches();
 }
 
 Context& Serving::context() {

@@ -666,6 +666,25 @@ TEST(Serving, ManyComeAndLeave) {
   EXPECT_EQ(counters.n_running + counters.n_waiting, 0);
 }
 
+// A state that is restored replaces the book of sequences, into which nobody else may look: for the thread sanitizer.
+TEST(Serving, OthersSubmitWhileKeptPromptsComeBack) {
+  const Rig rig("tiny-llama", sizes(256, 1));
+  ServingOptions options;
+  options.cache.ram_bytes = 64 << 20;
+  const auto serving = rig.serve(options);
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 3; ++c) {
+    clients.emplace_back([&] {
+      for (int32_t i = 0; i < 20; ++i) {
+        EXPECT_FALSE(serving->wants_branches());
+        EXPECT_EQ(submit(*serving, greedy(ids(i % 2, 60), 1))->wait().end().stop, StopReason::kLimit);
+      }
+    });
+  }
+  std::ranges::for_each(clients, &std::thread::join);
+  EXPECT_GT(serving->counters().cache.n_restored, 0U);
+}
+
 TEST(Serving, StopsWhileRequestsRun) {
   const Rig rig("tiny-llama", sizes(256, 3));
   std::vector<std::shared_ptr<Recorder>> sinks;
