@@ -670,7 +670,7 @@ TEST(Serving, ManyComeAndLeave) {
 TEST(Serving, OthersSubmitWhileKeptPromptsComeBack) {
   const Rig rig("tiny-llama", sizes(256, 1));
   ServingOptions options;
-  options.cache.ram_bytes = 64 << 20;
+  options.cache.ram = make_prompt_ram(64 << 20);
   const auto serving = rig.serve(options);
   std::vector<std::thread> clients;
   for (int c = 0; c < 3; ++c) {
