@@ -497,6 +497,54 @@ TEST(TransitionAhead, OthersMayEndTheCopying) {
   }
 }
 
+// Two that switch with copies ahead, with no regard for each other, one of them also without; contexts come and go, and
+// a third decodes. None ends what another one copies unseen: every token is as if nobody had.
+TEST(TransitionAhead, CallsThatMeetLeaveEachOtherWhole) {
+  const ModelOptions options = options_of("tiny-llama");
+  Opened still;
+  Opened moving;
+  open(options, still);
+  open(options, moving);
+  const auto run = [](Context& context) {
+    std::vector<float> logits;
+    for (int32_t i = 0; i < 60; ++i) {
+      const BatchToken token = {i * 5 % 90, 1, true};
+      EXPECT_TRUE(context.decode({&token, 1}).ok());
+      logits.insert(logits.end(), context.logits(0).begin(), context.logits(0).end());
+    }
+    return logits;
+  };
+  ASSERT_TRUE(still.context->clear().ok());
+  const std::vector<float> wanted = run(*still.context);
+  std::atomic<bool> done = false;
+  std::atomic<int> n_done = 0;
+  const auto switch_to_and_fro = [&](bool always_ahead) {
+    for (int i = 0; !done; ++i) {
+      const uint64_t ahead_bytes = always_ahead || i % 3 == 0 ? kAllAhead : 0;
+      const auto report = moving.model->set_placement(i % 2 == 0 ? kTensor : kLayer, {.ahead_bytes = ahead_bytes});
+      EXPECT_TRUE(report.ok()) << report.status().message();
+      ++n_done;
+    }
+  };
+  std::thread first(switch_to_and_fro, true);
+  std::thread second(switch_to_and_fro, false);
+  std::thread opening([&] {
+    ContextOptions small;
+    small.n_ctx = 8;
+    while (!done) {
+      EXPECT_TRUE(Context::create(moving.model, small).ok());
+    }
+  });
+  while (n_done < 200) {
+    ASSERT_TRUE(moving.context->clear().ok());
+    EXPECT_EQ(n_different(run(*moving.context), wanted), 0U);
+  }
+  done = true;
+  first.join();
+  second.join();
+  opening.join();
+}
+
 // With budgets from what a switch needs at least on, unit by unit, there is room for no tile, for some, for all.
 TEST(TransitionAhead, TakesNoMoreThanThereIs) {
   constexpr uint64_t kUnit = 64 << 10;
