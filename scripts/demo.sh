@@ -62,16 +62,17 @@ long_run() {   # long_run OUT FLAGS...
     local out=$1
     shift
     build/tessera run -m "$model" -c 4096 --cuts 2 --temp 0 -n 128 --ignore-eos --no-conversation --json \
-        --device cpu:0,cpu:1 --policy-cache "$work/policy.json" "$@" -f "$work/long.txt" >"$out" 2>"$work/step.log" ||
+        --device cpu:0,cpu:1 "$@" -f "$work/long.txt" >"$out" 2>"$work/step.log" ||
         { tail -n 10 "$work/step.log" >&2; die "tessera run failed with $*"; }
 }
 say "a long prompt read under one split and answered under another, $rounds times each"
-long_run "$work/measured.json" --split-policy auto
+policy=(--split-policy auto --policy-cache "$work/policy.json")
+long_run "$work/measured.json" "${policy[@]}"
 for round in $(seq "$rounds"); do
     for splits in "layer layer" "tensor tensor" "layer tensor" "tensor layer"; do
         read -r reads answers <<<"$splits"
         long_run "$work/$reads-$answers.$round.json" -psm "$reads" -sm "$answers"
     done
-    long_run "$work/policy-auto.$round.json" --split-policy auto
+    long_run "$work/policy-auto.$round.json" "${policy[@]}"
 done
 "$python" scripts/demo_switches.py "$work"
