@@ -497,6 +497,17 @@ TEST(TransitionAhead, OthersMayEndTheCopying) {
   }
 }
 
+/// Logits of n more tokens of sequence 1, decoded one by one.
+std::vector<float> logits_of_next(Context& context, int32_t n) {
+  std::vector<float> logits;
+  for (int32_t i = 0; i < n; ++i) {
+    const BatchToken token = {i * 5 % 90, 1, true};
+    EXPECT_TRUE(context.decode({&token, 1}).ok());
+    logits.insert(logits.end(), context.logits(0).begin(), context.logits(0).end());
+  }
+  return logits;
+}
+
 // Two that switch with copies ahead, with no regard for each other, one of them also without; contexts come and go, and
 // a third decodes. None ends what another one copies unseen: every token is as if nobody had.
 TEST(TransitionAhead, CallsThatMeetLeaveEachOtherWhole) {
@@ -505,15 +516,7 @@ TEST(TransitionAhead, CallsThatMeetLeaveEachOtherWhole) {
   Opened moving;
   open(options, still);
   open(options, moving);
-  const auto run = [](Context& context) {
-    std::vector<float> logits;
-    for (int32_t i = 0; i < 60; ++i) {
-      const BatchToken token = {i * 5 % 90, 1, true};
-      EXPECT_TRUE(context.decode({&token, 1}).ok());
-      logits.insert(logits.end(), context.logits(0).begin(), context.logits(0).end());
-    }
-    return logits;
-  };
+  const auto run = [](Context& context) { return logits_of_next(context, 60); };
   ASSERT_TRUE(still.context->clear().ok());
   const std::vector<float> wanted = run(*still.context);
   std::atomic<bool> done = false;
@@ -578,15 +581,7 @@ TEST(TransitionLimits, OthersDecodeMeanwhile) {
   open(options, moving);
   const auto second = Context::create(moving.model, options.context);
   ASSERT_TRUE(second.ok());
-  const auto run = [](Context& context) {
-    std::vector<float> logits;
-    for (int32_t i = 0; i < 40; ++i) {
-      const BatchToken token = {i * 5 % 90, 1, true};
-      EXPECT_TRUE(context.decode({&token, 1}).ok());
-      logits.insert(logits.end(), context.logits(0).begin(), context.logits(0).end());
-    }
-    return logits;
-  };
+  const auto run = [](Context& context) { return logits_of_next(context, 40); };
   const std::vector<float> wanted = run(*still.context);
   ASSERT_TRUE(still.context->clear().ok());
   const std::vector<float> wanted_second = run(*still.context);

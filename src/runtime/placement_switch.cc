@@ -340,7 +340,11 @@ class SwitchCall {
       };
     }
   }
-  ~SwitchCall() { drop(); }
+  ~SwitchCall() {
+    if (ahead_ != nullptr) {
+      ahead_->drop();
+    }
+  }
   SwitchCall(const SwitchCall&) = delete;
   SwitchCall& operator=(const SwitchCall&) = delete;
 
@@ -376,12 +380,6 @@ class SwitchCall {
         wait, deadline);
   }
 
-  void drop() {
-    if (ahead_ != nullptr) {
-      ahead_->drop();
-    }
-  }
-
   // Errors: the caller's wish to stop. Whatever else comes between, the switch goes on without copies.
   Status copy_ahead() {
     TRY(turn([&] { return begin_copying(); }, true, deadline_));
@@ -398,11 +396,10 @@ class SwitchCall {
   }
 
   Status begin_copying() {
-    TRY(model_.lost);
     end_copying_ahead(model_, true);
+    TRY(model_.lost);
     report_.from = model_.request.split_mode;
     ASSIGN_OR_RETURN(const Placement wanted, next_placement());
-    TRY(model_.lost);
     try {
       begin(spread_places(wanted));
     } catch (const std::bad_alloc&) {  // then nothing is copied ahead

@@ -53,16 +53,20 @@ std::vector<Step> steps_forth(const TransitionWork& work) {
   return steps;
 }
 
+/// Whether a move was made before the transition.
+bool has_arrived(const TransitionWork& work, size_t move) {
+  return !work.arrived.empty() && work.arrived[move];
+}
+
 /// The steps that are still to do: the others become empty, and nobody waits for them.
-std::vector<Step> steps_left(const std::vector<Step>& forth, const std::vector<bool>& arrived) {
-  std::vector<Step> left = forth;
-  for (size_t i = 0; i < arrived.size(); ++i) {
-    left[i] = arrived[i] ? Step{} : left[i];
+std::vector<Step> steps_left(const TransitionWork& work, std::vector<Step> forth) {
+  for (size_t i = 0; i < forth.size(); ++i) {
+    if (has_arrived(work, i)) {
+      forth[i] = {};
+    }
+    std::erase_if(forth[i].after, [&](int32_t before) { return has_arrived(work, static_cast<size_t>(before)); });
   }
-  for (Step& step : left) {
-    std::erase_if(step.after, [&](int32_t before) { return !arrived.empty() && arrived[static_cast<size_t>(before)]; });
-  }
-  return left;
+  return forth;
 }
 
 /// The steps that undo those which are done; the others become empty.
@@ -357,7 +361,7 @@ Status why(const Run& run) {
 
 Status run_transition(const TransitionWork& work, const TransitionLimits& limits) {
   const std::vector<Step> forth = steps_forth(work);
-  const std::vector<Step> left = steps_left(forth, work.arrived);
+  const std::vector<Step> left = steps_left(work, forth);
   std::vector<bool> done(forth.size(), false);
   Run run(work, left);
   if (run.run(limits)) {
@@ -371,7 +375,7 @@ Status run_transition(const TransitionWork& work, const TransitionLimits& limits
     // What arrived before the first step is undone only where its source may be whole no longer.
     for (const int32_t before : forth[i].after) {
       const auto b = static_cast<size_t>(before);
-      done[b] = done[b] || (run.submitted(i) && !work.arrived.empty() && work.arrived[b]);
+      done[b] = done[b] || (run.submitted(i) && has_arrived(work, b));
     }
   }
   const Status undone = undo(work, forth, done);
