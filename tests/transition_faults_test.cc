@@ -98,6 +98,7 @@ class Pair {
     }
   }
   [[nodiscard]] FaultCounts counts(size_t device) const { return moving_.devices[device]->counts(); }
+  [[nodiscard]] const FaultyDevice& device(size_t d) const { return *moving_.devices[d]; }
 
   /// After a failed switch: as before, to the last byte; then one token more.
   void expect_unchanged() {
@@ -570,6 +571,36 @@ TEST(TransitionAhead, TakesNoMoreThanThereIs) {
     pair.expect_agreement();
   }
   EXPECT_LT(copied.front(), copied.back());
+}
+
+// What a range grows by in every second switch stays at hand meanwhile: within the budget, and within the limit.
+TEST(TransitionLimits, WhatIsGivenBackStaysAtHand) {
+  Pair free(options_of("tiny-llama"));
+  ModelOptions tight = options_of("tiny-llama");
+  const std::vector<DeviceUse> before = free.model().device_use();
+  ASSERT_TRUE(free.model().set_placement(kTensor).ok());
+  tight.device_memory = peaks_without_staging(before, free.model().device_use());
+  for (uint64_t& bytes : tight.device_memory) {
+    bytes += 64 << 10;
+  }
+  for (const uint64_t limit : {uint64_t{64} << 10, uint64_t{64} << 20}) {
+    Pair pair(tight);
+    uint64_t most = 0;
+    for (int i = 0; i < 4; ++i) {
+      const auto report = pair.model().set_placement(i % 2 == 0 ? kTensor : kLayer, {.staging_bytes = limit});
+      ASSERT_TRUE(report.ok()) << report.status().message();
+      for (size_t d = 0; d < kDevices; ++d) {
+        const FaultyDevice& device = pair.device(d);
+        EXPECT_LE(report->peak_bytes[d], device.budget_bytes());
+        EXPECT_LE(device.used_bytes() + device.spare_bytes(), device.budget_bytes());
+        EXPECT_LE(device.spare_bytes(), limit);
+        EXPECT_EQ(pair.model().device_use()[d].spare_bytes, device.spare_bytes());
+        most = std::max(most, device.spare_bytes());
+      }
+      pair.expect_agreement();
+    }
+    EXPECT_GT(most, 0U);
+  }
 }
 
 // Two threads decode while a third switches: every token is as if nobody had.

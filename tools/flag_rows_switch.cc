@@ -50,7 +50,8 @@ constexpr FlagRow kRows[] = {
      .default_text = "64M",
      .group = kPlacement,
      .commands = "run chat serve bench-switch",
-     .help = "Most memory of each device that a switch takes beside what both placements need"},
+     .help = "Most memory of each device that a switch takes beside what both placements need, and that stays "
+             "at hand for the next one"},
     {.name = "transition-ahead",
      .kind = FlagKind::kBytes,
      .placeholder = "BYTES",

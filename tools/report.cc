@@ -30,6 +30,7 @@ std::string devices_json(const Model& model) {
                        {"kv_bytes", use.kv_bytes},
                        {"rec_bytes", use.rec_bytes},
                        {"scratch_bytes", use.scratch_bytes},
+                       {"spare_bytes", use.spare_bytes},
                        {"n_tiles", use.n_tiles},
                        {"budget_bytes", use.budget_bytes}});
   }

@@ -15,7 +15,7 @@ namespace tessera {
 /// {"split_mode", "n_cuts", "version", "n_layers_attn_cut", "n_layers_ffn_cut", "kernel_class", "cpu_isa"}
 std::string placement_json(const Model& model);
 
-/// [{"name", "weight_bytes", "kv_bytes", "rec_bytes", "scratch_bytes", "n_tiles", "budget_bytes"}, ...]
+/// [{"name", "weight_bytes", "kv_bytes", "rec_bytes", "scratch_bytes", "spare_bytes", "n_tiles", "budget_bytes"}, ...]
 std::string devices_json(const Model& model);
 
 /// {"n_tiles", "n_steps", "n_reduces", "n_copies", "copy_bytes_per_token", "n_segments", "n_layers_attn_cut",

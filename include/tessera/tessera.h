@@ -211,7 +211,8 @@ typedef struct tsr_device_use {
   uint64_t kv_bytes;     /* of all contexts */
   uint64_t scratch_bytes;
   uint64_t budget_bytes;
-  uint64_t rec_bytes; /* recurrent state of all contexts */
+  uint64_t rec_bytes;   /* recurrent state of all contexts */
+  uint64_t spare_bytes; /* held by no one: left at hand by the last switch for the next; whatever grows gets it first */
 } tsr_device_use;
 
 /* What each of the model's devices holds now, in their order. One block; free it with tsr_free(). struct_size:

@@ -232,7 +232,7 @@ tsr_status tsr_model_list_devices(const tsr_model* model, tsr_device_use** devic
     std::vector<tsr_device_use> rows;
     for (const DeviceUse& use : uses) {
       rows.push_back({0, use.name.c_str(), use.n_tiles, use.weight_bytes, use.kv_bytes, use.scratch_bytes,
-                      use.budget_bytes, use.rec_bytes});
+                      use.budget_bytes, use.rec_bytes, use.spare_bytes});
     }
     return give_list(std::move(rows), {&tsr_device_use::name}, struct_size, devices, n);
   });

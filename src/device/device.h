@@ -122,9 +122,12 @@ class MemoryRange {
   [[nodiscard]] virtual std::byte* base() const = 0;
   [[nodiscard]] virtual uint64_t reserved_bytes() const = 0;
   [[nodiscard]] virtual uint64_t committed_bytes() const = 0;
-  /// Grows or shrinks the backed part. New bytes are zero. Errors, of growing only: kDoesNotFit (over budget, says
-  /// needed and free), kOutOfMemory; then nothing changed. Shrinking never fails.
+  /// Grows or shrinks the backed part. New bytes are zero, but for those that shrink() left at hand. Errors, of growing
+  /// only: kDoesNotFit (over budget, says needed and free), kOutOfMemory; then nothing changed. Shrinking never fails.
   virtual Status resize(uint64_t bytes) = 0;
+  /// Shrinks, and may leave the first spare_bytes of what is given back at hand (Device::spare_bytes()): growing again
+  /// is quick then, and finds there any bytes. For a range that grows and shrinks in turns.
+  virtual void shrink(uint64_t bytes, uint64_t spare_bytes) = 0;
 };
 
 /// What a device is. Constant for its life.
@@ -145,6 +148,9 @@ class Device {
   /// Bytes this logical device may use, and uses now, over all its ranges.
   [[nodiscard]] virtual uint64_t budget_bytes() const = 0;
   [[nodiscard]] virtual uint64_t used_bytes() const = 0;
+  /// Bytes that ranges have given back (MemoryRange::shrink()), and that this process holds still. They are free to use:
+  /// whatever grows gets them, so used_bytes() + spare_bytes() stays within the budget.
+  [[nodiscard]] virtual uint64_t spare_bytes() const = 0;
 
   /// Address space for up to max_bytes, nothing committed yet. `purpose` names it in errors ("weights", "kv", ...).
   /// Errors: kOutOfMemory.

@@ -251,6 +251,7 @@ std::vector<DeviceUse> ModelState::device_use() const {
       use.scratch_bytes += context->scratch_bytes(d);
     }
     use.budget_bytes = devices[d].budget_bytes();
+    use.spare_bytes = devices[d].spare_bytes();
     uses.push_back(std::move(use));
   }
   return uses;

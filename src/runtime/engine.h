@@ -99,6 +99,7 @@ struct DeviceUse {
   uint64_t rec_bytes = 0;
   uint64_t scratch_bytes = 0;
   uint64_t budget_bytes = 0;
+  uint64_t spare_bytes = 0;  // left at hand by the last switch for the next one; whatever grows gets them first
 };
 
 /// A tile and its home.
@@ -125,7 +126,9 @@ struct PlacementRequest {
 struct TransitionOptions {
   bool wait = true;       // for its turn, while a decode or another call of the model runs; false: kBusy
   double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone, which takes time of its own
-  uint64_t staging_bytes = uint64_t{64} << 20;  // per device, at most; never more than eight pieces of 1 MiB are used
+  /// Per device, at most: staging, of which never more than eight pieces of 1 MiB are used; and, of what the switch
+  /// gives back, what stays at hand for the next one (DeviceUse::spare_bytes).
+  uint64_t staging_bytes = uint64_t{64} << 20;
   /// Per device, at most: what weights may take beyond both placements, so that they are copied while others decode,
   /// before the switch and once more after it (decisions/010-transitions.md). 0, or no waiting: none are.
   uint64_t ahead_bytes = 0;
@@ -149,7 +152,7 @@ struct TransitionReport {
   uint64_t local_bytes = 0;  // copied within a device, also to close holes
   uint64_t held_bytes = 0;   // by holes that could not be closed, until the next switch
   int64_t n_moves = 0;
-  std::vector<uint64_t> peak_bytes;  // by device: what it held of its budget while bytes moved
+  std::vector<uint64_t> peak_bytes;  // by device: what it held while bytes moved, spare_bytes included
   std::vector<double> shares;        // by device: as rounded; none for the general form
 };
 

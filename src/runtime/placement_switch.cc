@@ -199,14 +199,15 @@ class PlacementSwitch {
         TRY(change.range->resize(change.after));
       }
     }
+    for (size_t d = model_.staging.size(); d < model_.devices.size(); ++d) {
+      ASSIGN_OR_RETURN(auto range, model_.devices[d].reserve(kStagedPieces * kSwitchPieceBytes, "staging"));
+      model_.staging.push_back(std::move(range));
+    }
     for (size_t d = 0; d < model_.devices.size(); ++d) {
-      const uint64_t bytes = plan_.peaks[d].staging;
-      ASSIGN_OR_RETURN(auto range, model_.devices[d].reserve(std::max<uint64_t>(bytes, 1), "staging"));
-      TRY(range->resize(bytes));
-      staging_.push_back(std::move(range));
+      TRY(model_.staging[d]->resize(plan_.peaks[d].staging));
     }
     for (const auto& device : model_.devices.devices) {
-      report_.peak_bytes.push_back(device->used_bytes());
+      report_.peak_bytes.push_back(device->used_bytes() + device->spare_bytes());
     }
     return {};
   }
@@ -216,7 +217,7 @@ class PlacementSwitch {
       work_.pools.push_back({static_cast<int32_t>(pool.device), pool.base});
     }
     for (size_t d = 0; d < model_.devices.size(); ++d) {
-      work_.devices.push_back({&model_.devices[d], staging_[d]->base()});
+      work_.devices.push_back({&model_.devices[d], model_.staging[d]->base()});
     }
     work_.moves = std::move(plan_.moves);
     if (ahead_ != nullptr) {
@@ -264,7 +265,18 @@ class PlacementSwitch {
         CHECK(change.range->resize(change.before).ok());
       }
     }
-    staging_.clear();
+    end_staging();
+  }
+
+  void end_staging() {
+    for (size_t d = 0; d < model_.staging.size(); ++d) {
+      model_.staging[d]->shrink(0, spare_room(d));
+    }
+  }
+
+  // How much a switch may leave at hand for the next one: what it may take for itself.
+  [[nodiscard]] uint64_t spare_room(size_t device) const {
+    return options_.staging_bytes - std::min(options_.staging_bytes, model_.devices[device].spare_bytes());
   }
 
   void commit() noexcept {
@@ -285,10 +297,10 @@ class PlacementSwitch {
   void trim() {
     for (const RangeChange& change : changes_) {
       if (change.after < change.before) {
-        CHECK(change.range->resize(change.after).ok());
+        change.range->shrink(change.after, spare_room(change.device));
       }
     }
-    staging_.clear();
+    end_staging();
   }
 
   ModelState& model_;
@@ -301,7 +313,6 @@ class PlacementSwitch {
   std::vector<RangeChange> changes_;
   PlannedExtents planned_;
   Plan plan_;
-  std::vector<std::unique_ptr<MemoryRange>> staging_;  // by device
   TransitionWork work_;
   TransitionReport report_;
 };

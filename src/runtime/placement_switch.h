@@ -10,7 +10,7 @@
 // (of each device the least of staging_bytes, eight pieces of 1 MiB, and the room there is; at least one unit). Move
 // copies (transition/executor.h) and, when it fails, has undone itself; the host's memory may run out there too. Commit
 // swaps placement, layouts and programs; it allocates nothing and cannot fail. Trim gives memory back, staging too,
-// which cannot fail either. So after an error at any step the old placement is whole and no range is larger than it
+// which cannot fail either; staging_bytes of it at most stay at hand for the next switch (MemoryRange::shrink()). So after an error at any step the old placement is whole and no range is larger than it
 // was; the one exception is a device that died, or a way back that failed: then the model's contexts are dead. Every
 // tile has a home before and after, so nothing is dropped or read from the file. The used KV pages and the recurrent
 // state of every context follow their anchors' cuts; page tables, snapshots and logits are the host's and stay.

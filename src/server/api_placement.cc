@@ -44,7 +44,8 @@ Json devices_json(const PlacementView& view) {
                        {"weights_bytes", use.weight_bytes},
                        {"kv_bytes", use.kv_bytes},
                        {"state_bytes", use.rec_bytes},
-                       {"scratch_bytes", use.scratch_bytes}});
+                       {"scratch_bytes", use.scratch_bytes},
+                       {"spare_bytes", use.spare_bytes}});
   }
   return devices;
 }

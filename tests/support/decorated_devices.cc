@@ -23,6 +23,7 @@ class QueuedDevice final : public Device {
   [[nodiscard]] const DeviceInfo& info() const override { return inner_->info(); }
   [[nodiscard]] uint64_t budget_bytes() const override { return inner_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return inner_->used_bytes(); }
+  [[nodiscard]] uint64_t spare_bytes() const override { return inner_->spare_bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
     return inner_->reserve(max_bytes, std::move(purpose));
   }
@@ -43,6 +44,7 @@ class RegriddedDevice final : public Device {
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   [[nodiscard]] uint64_t budget_bytes() const override { return inner_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return inner_->used_bytes(); }
+  [[nodiscard]] uint64_t spare_bytes() const override { return inner_->spare_bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
     return inner_->reserve(max_bytes, std::move(purpose));
   }

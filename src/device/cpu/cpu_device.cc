@@ -8,6 +8,7 @@
 #include "device/cpu/cpu_host.h"
 #include "device/cpu/cpu_memory.h"
 #include "device/cpu/cpu_team.h"
+#include "device/cpu/spare_pages.h"
 #include "device/host_queue.h"
 
 namespace tessera {
@@ -27,9 +28,10 @@ class CpuDevice final : public Device {
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   [[nodiscard]] uint64_t budget_bytes() const override { return budget_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return budget_->used_bytes(); }
+  [[nodiscard]] uint64_t spare_bytes() const override { return spare_->bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
     ASSIGN_OR_RETURN(std::unique_ptr<MemoryRange> range,
-                     CpuMemory::reserve(budget_, max_bytes, std::move(purpose), interleave_nodes_));
+                     CpuMemory::reserve(budget_, spare_, max_bytes, std::move(purpose), interleave_nodes_));
     return range;
   }
   Queue& compute_queue() override { return *queue_; }
@@ -45,7 +47,8 @@ class CpuDevice final : public Device {
 
  private:
   const DeviceInfo info_;
-  const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges
+  const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges, as the next
+  const std::shared_ptr<SparePages> spare_ = std::make_shared<SparePages>();
   const CpuList interleave_nodes_;
   const std::unique_ptr<HostQueue> queue_;
   const HostQueue::Options further_queues_;

@@ -22,11 +22,6 @@ constexpr uint64_t kHugePageBytes = 2 << 20;  // x86-64, and aarch64 with 4 KiB 
 // faster.
 constexpr uint64_t kHugeRangeBytes = 64 << 20;
 
-uint64_t page_bytes() {
-  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
 // Spreads the pages over memory nodes as they are first touched. A hint, as that for huge pages.
 void interleave(std::byte* begin, uint64_t bytes, const CpuList& nodes) {
   std::array<unsigned long, 16> mask{};  // 1024 nodes, the most that Linux can be built for
@@ -41,7 +36,8 @@ void interleave(std::byte* begin, uint64_t bytes, const CpuList& nodes) {
 
 }  // namespace
 
-Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudget> budget, uint64_t max_bytes,
+Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudget> budget,
+                                                      std::shared_ptr<SparePages> spare, uint64_t max_bytes,
                                                       std::string purpose, const CpuList& interleave_nodes) {
   const auto refuse = [&](int error) {
     return Status(ErrorCode::kOutOfMemory,
@@ -64,7 +60,7 @@ Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudg
   }
   munmap(start + ahead + *mapped, kHugePageBytes - ahead);
 
-  std::unique_ptr<CpuMemory> memory(new CpuMemory(std::move(budget), std::move(purpose)));
+  std::unique_ptr<CpuMemory> memory(new CpuMemory(std::move(budget), std::move(spare), std::move(purpose)));
   memory->base_ = start + ahead;
   memory->mapped_bytes_ = *mapped;
   memory->reserved_bytes_ = max_bytes;
@@ -73,6 +69,7 @@ Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudg
 }
 
 CpuMemory::~CpuMemory() {
+  spare_->take(committed_end());
   munmap(base_, mapped_bytes_);
   budget_->give_back(committed_bytes_);
 }
@@ -92,21 +89,45 @@ Status CpuMemory::resize(uint64_t bytes) {
     return grow(bytes);
   }
   if (bytes < committed_bytes_) {
-    shrink(bytes);
+    give_back(bytes, 0);
   }
   return {};
 }
 
+void CpuMemory::shrink(uint64_t bytes, uint64_t spare_bytes) {
+  const std::lock_guard lock(mutex_);
+  CHECK(bytes <= committed_bytes_);
+  give_back(bytes, spare_bytes);
+}
+
+std::byte* CpuMemory::committed_end() const {
+  return base_ + round_up(committed_bytes_, page_bytes());
+}
+
+void CpuMemory::keep_to_budget() {
+  const uint64_t held = budget_->used_bytes() + spare_->bytes();
+  if (held > budget_->budget_bytes()) {
+    spare_->drop(held - budget_->budget_bytes());
+  }
+}
+
 Status CpuMemory::grow(uint64_t bytes) {
   TRY(budget_->take(bytes - committed_bytes_, purpose_));
-  if (mprotect(base_, round_up(bytes, page_bytes()), PROT_READ | PROT_WRITE) != 0) {
+  std::byte* const end = base_ + round_up(bytes, page_bytes());
+  std::byte* const spare_end = committed_end() + spare_->take(committed_end());
+  if (mprotect(base_, static_cast<size_t>(end - base_), PROT_READ | PROT_WRITE) != 0) {
     const int error = errno;
+    madvise(committed_end(), static_cast<size_t>(spare_end - committed_end()), MADV_DONTNEED);
     budget_->give_back(bytes - committed_bytes_);
     return {ErrorCode::kOutOfMemory,
             fmt::format("device {}: the system has no {} more for {}: {}", budget_->device(),
                         mib_text(bytes - committed_bytes_), purpose_, std::generic_category().message(error))};
   }
   committed_bytes_ = bytes;
+  if (spare_end > end) {
+    spare_->keep(end, static_cast<uint64_t>(spare_end - end));
+  }
+  keep_to_budget();
   if (bytes >= kHugeRangeBytes && !huge_) {
     huge_ = true;
     madvise(base_, mapped_bytes_, MADV_HUGEPAGE);  // a hint; without it only speed is lost
@@ -114,18 +135,26 @@ Status CpuMemory::grow(uint64_t bytes) {
   return {};
 }
 
-void CpuMemory::shrink(uint64_t bytes) {
-  const uint64_t keep = round_up(bytes, page_bytes());
-  const uint64_t had = round_up(committed_bytes_, page_bytes());
-  // The rest of the last page stays; it must be zero when the range grows again.
-  std::memset(base_ + bytes, 0, std::min(keep, committed_bytes_) - bytes);
-  if (keep < had) {
-    // MADV_DONTNEED frees the pages, also where mprotect, which only guards against stray access, is refused.
-    madvise(base_ + keep, had - keep, MADV_DONTNEED);
-    mprotect(base_ + keep, had - keep, PROT_NONE);
+void CpuMemory::give_back(uint64_t bytes, uint64_t spare_bytes) {
+  std::byte* const had_end = committed_end() + spare_->take(committed_end());
+  const uint64_t given = committed_bytes_ - bytes;
+  // What of the last page is given back stays; like everything that is not kept, it must be zero when the range grows.
+  if (spare_bytes == 0) {
+    const uint64_t page_end = std::min(round_up(bytes, page_bytes()), committed_bytes_);
+    std::memset(base_ + bytes, 0, page_end - bytes);
   }
-  budget_->give_back(committed_bytes_ - bytes);
   committed_bytes_ = bytes;
+  std::byte* const end = committed_end();
+  const auto had = static_cast<uint64_t>(had_end - end);
+  const uint64_t kept = std::min(had, spare_bytes / page_bytes() * page_bytes());
+  // MADV_DONTNEED frees the pages, also where mprotect, which only guards against stray access, is refused.
+  madvise(end + kept, had - kept, MADV_DONTNEED);
+  mprotect(end, had, PROT_NONE);
+  if (kept > 0) {
+    spare_->keep(end, kept);
+  }
+  budget_->give_back(given);
+  keep_to_budget();
 }
 
 }  // namespace tessera

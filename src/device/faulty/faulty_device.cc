@@ -121,6 +121,7 @@ class FaultyMemory final : public MemoryRange {
     }
     return inner_->resize(bytes);
   }
+  void shrink(uint64_t bytes, uint64_t spare_bytes) override { inner_->shrink(bytes, spare_bytes); }
 
  private:
   const std::unique_ptr<MemoryRange> inner_;

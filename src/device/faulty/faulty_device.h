@@ -39,6 +39,7 @@ class FaultyDevice final : public Device {
   [[nodiscard]] const DeviceInfo& info() const override { return inner_->info(); }
   [[nodiscard]] uint64_t budget_bytes() const override { return inner_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return inner_->used_bytes(); }
+  [[nodiscard]] uint64_t spare_bytes() const override { return inner_->spare_bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override;
   Queue& compute_queue() override;
   Result<std::unique_ptr<Queue>> make_queue() override;

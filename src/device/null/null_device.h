@@ -36,6 +36,7 @@ class NullDevice final : public Device {
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   [[nodiscard]] uint64_t budget_bytes() const override { return budget_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return budget_->used_bytes(); }
+  [[nodiscard]] uint64_t spare_bytes() const override { return 0; }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override;
   Queue& compute_queue() override { return *queue_; }
   Result<std::unique_ptr<Queue>> make_queue() override;
