@@ -2,11 +2,13 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <iostream>
+#include <new>
 #include <numeric>
 #include <random>
 
 #include "device/cpu/cpu_device.h"
 #include "device/faulty/faulty_device.h"
+#include "tests/support/allocations.h"
 #include "transition/executor.h"
 
 namespace tessera {
@@ -219,6 +221,45 @@ TEST(Executor, GoesOnFromWhatWasCopiedAheadAndUndoesThat) {
   std::cout << "120 transitions: " << n_ahead << " moves copied ahead, " << n_failures << " failures undone\n";
   EXPECT_GT(n_failures, 300);
   EXPECT_GT(n_ahead, 1000);
+}
+
+/// run_transition() on a thread without memory: see fail_allocations().
+Status run_without_memory(const World& world, int64_t n_good, int64_t n_failures) {
+  Status status(ErrorCode::kOutOfMemory, "");
+  fail_allocations(n_good, n_failures);
+  try {
+    status = run_transition(world.work, {});
+  } catch (const std::bad_alloc&) {  // before the first move, or when all was undone
+  }
+  return status;
+}
+
+// Each allocation of the host fails, alone or with some of the way back. A move may then have overwritten the source of
+// a copy that was made ahead, and no event says so: the copy is brought back all the same.
+TEST(Executor, WithoutHostMemoryWhatWasCopiedAheadIsUndone) {
+  std::mt19937 random(12);
+  int64_t n_failures = 0;
+  for (int round = 0; round < 3; ++round) {
+    World world(random_request(random));
+    for (const int64_t n_at_once : {1, 8}) {
+      bool reached = true;
+      for (int64_t n = 0; reached; ++n) {
+        SCOPED_TRACE(testing::Message() << "round " << round << ", " << n_at_once << " from allocation " << n << " on");
+        copy_ahead_what_can_be(world);
+        const Status status = run_without_memory(world, n, n_at_once);
+        reached = end_failing_allocations() > 0;
+        ASSERT_EQ(world.n_wrong(status.ok() ? &Extent::to : &Extent::from), 0) << status.message();
+        if (status.ok()) {
+          world.fill();
+        } else {
+          ASSERT_EQ(status.code(), ErrorCode::kOutOfMemory) << status.message();
+          ++n_failures;
+        }
+      }
+    }
+  }
+  std::cout << "3 transitions: " << n_failures << " times without memory undone\n";
+  EXPECT_GT(n_failures, 400);
 }
 
 TEST(Executor, ACopyAheadThatFailsIsSaid) {

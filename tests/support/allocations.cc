@@ -10,6 +10,23 @@ namespace {
 
 std::atomic<size_t> live{0};
 std::atomic<size_t> peak{0};
+thread_local int64_t n_good_left = 0;  // before the next one that fails
+thread_local int64_t n_failures_left = 0;
+thread_local int64_t n_failed = 0;
+
+bool must_fail() {
+  if (n_failures_left == 0 || n_good_left-- > 0) {
+    return false;
+  }
+  n_good_left = 1;
+  --n_failures_left;
+  ++n_failed;
+  return true;
+}
+
+void* take(size_t size) {
+  return must_fail() ? nullptr : std::malloc(size != 0 ? size : 1);
+}
 
 void* counted(void* p) {
   if (p == nullptr) {
@@ -41,22 +58,32 @@ void reset_peak() {
   peak.store(live.load());
 }
 
+void fail_allocations(int64_t n_good, int64_t n_failures) {
+  n_good_left = n_good;
+  n_failures_left = n_failures;
+  n_failed = 0;
+}
+int64_t end_failing_allocations() {
+  n_failures_left = 0;
+  return n_failed;
+}
+
 }  // namespace tessera
 
-// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own of
-// each, and memory must come from and go back to one of the two.
+// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own
+// of each, and memory must come from and go back to one of the two.
 void* operator new(size_t size) {
-  return tessera::counted(std::malloc(size != 0 ? size : 1));
+  return tessera::counted(tessera::take(size));
 }
 void* operator new[](size_t size) {
   return operator new(size);
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
-  return tessera::counted(std::aligned_alloc(a, (size + a - 1) / a * a));
+  return tessera::counted(tessera::must_fail() ? nullptr : std::aligned_alloc(a, (size + a - 1) / a * a));
 }
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  void* p = std::malloc(size != 0 ? size : 1);
+  void* p = tessera::take(size);
   return p == nullptr ? nullptr : tessera::counted(p);
 }
 void* operator new[](size_t size, const std::nothrow_t& tag) noexcept {

@@ -1,8 +1,10 @@
 #pragma once
-// Counts what the program allocates through operator new, in test programs that link allocations.cc (which replaces the
-// global operators). Memory that C libraries take with malloc, and mappings, are not counted. Any thread.
+// Counts what the program allocates through operator new, and makes allocations fail, in test programs that link
+// allocations.cc (which replaces the global operators). Memory that C libraries take with malloc, and mappings, are not
+// seen. Any thread.
 
 #include <cstddef>
+#include <cstdint>
 
 namespace tessera {
 
@@ -12,5 +14,11 @@ size_t live_bytes();
 size_t peak_bytes();
 /// Begins a new measurement: the peak is what lives now.
 void reset_peak();
+
+/// From now on `n_good` allocations of this thread succeed, then every other one fails until `n_failures` have: what
+/// tries again gets on, and fails again later. Other threads' succeed.
+void fail_allocations(int64_t n_good, int64_t n_failures);
+/// This thread's allocations succeed again. How many have failed since fail_allocations().
+int64_t end_failing_allocations();
 
 }  // namespace tessera
