@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fmt/format.h>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iostream>
@@ -64,6 +65,14 @@ void open(const ModelOptions& wanted, Opened& opened) {
   ASSERT_TRUE(opened.context->fork(0, 2, opened.context->length(0)).ok());
 }
 
+std::vector<uint64_t> used_bytes(const Opened& opened) {
+  std::vector<uint64_t> bytes;
+  for (const FaultyDevice* device : opened.devices) {
+    bytes.push_back(device->used_bytes());
+  }
+  return bytes;
+}
+
 std::vector<float> all_logits(const Context& context) {
   std::vector<float> logits;
   for (int64_t i = 0; i < context.n_outputs(); ++i) {
@@ -104,9 +113,7 @@ class Pair {
   void expect_unchanged() {
     arm(0, {});
     EXPECT_EQ(model().placement().split_mode, request_.split_mode);
-    for (size_t d = 0; d < kDevices; ++d) {
-      EXPECT_EQ(moving_.devices[d]->used_bytes(), used_[d]);
-    }
+    EXPECT_EQ(used_now(), used_);
     expect_agreement();
   }
   /// The same contents, and the same next token.
@@ -126,12 +133,10 @@ class Pair {
   /// The present placement is the one to be kept.
   void remember() {
     request_ = model().placement();
-    used_.clear();
-    for (const FaultyDevice* device : moving_.devices) {
-      used_.push_back(device->used_bytes());
-    }
+    used_ = used_now();
   }
   [[nodiscard]] const std::vector<uint64_t>& used() const { return used_; }
+  [[nodiscard]] std::vector<uint64_t> used_now() const { return used_bytes(moving_); }
 
  private:
   Opened still_;
@@ -229,6 +234,56 @@ TEST_P(TransitionFaults, AtEveryStepWithCopiesAheadOnePlacementIsWhole) {
             << " switches without their copies, " << n_held << " that held room\n";
   EXPECT_GT(n_undone, 5);
   EXPECT_GT(n_without_copies, 5);
+}
+
+/// Progress that asks `go_on` when the switch is over and its holes are about to be closed: only then is 1 told on the
+/// thread that asked.
+std::function<bool(double)> before_closing(std::function<bool()> go_on) {
+  return [go_on = std::move(go_on), caller = std::this_thread::get_id()](double fraction) {
+    return fraction < 1 || std::this_thread::get_id() != caller || go_on();
+  };
+}
+
+// Holes cannot be closed, with copies and then without, or nobody waits for that: the switch has succeeded, and the
+// report says what they hold. The next switch leaves what a fresh load takes.
+TEST_P(TransitionFaults, HolesThatStayAreSaidAndTheNextSwitchClosesThem) {
+  Pair pair(options_of(GetParam()));
+  ModelOptions options = options_of(GetParam());
+  options.split_mode = "tensor";
+  Opened fresh;
+  open(options, fresh);
+  const std::vector<uint64_t> in_tensor = used_bytes(fresh);
+  const auto fail_on = [&pair](size_t device) {
+    return [&pair, device] {
+      pair.arm(device, {.fail_from_command = 0});
+      return true;
+    };
+  };
+  const std::function<bool()> ways[] = {fail_on(0), fail_on(1), [] { return false; }};
+  for (size_t way = 0; way < std::size(ways); ++way) {
+    for (const PlacementRequest& next : {kLayer, kTensor}) {
+      for (const uint64_t ahead_bytes : {uint64_t{0}, kAllAhead}) {
+        SCOPED_TRACE(fmt::format("way {}, then to {}, {} ahead", way, next.split_mode, ahead_bytes));
+        const auto report =
+            pair.model().set_placement(kTensor, {.ahead_bytes = kAllAhead, .progress = before_closing(ways[way])});
+        ASSERT_TRUE(report.ok()) << report.status().message();
+        pair.arm(0, {});
+        const std::vector<uint64_t> held = pair.used_now();
+        EXPECT_GT(report->held_bytes, 0U);
+        EXPECT_EQ(report->held_bytes, held[0] + held[1] - in_tensor[0] - in_tensor[1]);
+        pair.expect_agreement();
+        const auto closed = pair.model().set_placement(next, {.ahead_bytes = ahead_bytes});
+        ASSERT_TRUE(closed.ok()) << closed.status().message();
+        EXPECT_EQ(closed->held_bytes, 0U);
+        if (next.split_mode == "tensor") {
+          EXPECT_EQ(pair.used_now(), in_tensor);
+          pair.expect_agreement();
+          ASSERT_TRUE(pair.model().set_placement(kLayer).ok());
+        }
+        pair.expect_unchanged();
+      }
+    }
+  }
 }
 
 TEST_P(TransitionFaults, ADeadDeviceEndsTheContextsAndNothingElse) {

@@ -68,7 +68,8 @@ class FaultyQueue final : public Queue {
         return Status(ErrorCode::kDeviceLost,
                       fmt::format("device {} is lost: planned at command {} ({})", faults->device, n, name));
       });
-    } else if (n == plan.fail_at_command) {
+    } else if (n == plan.fail_at_command ||
+               (plan.fail_from_command != FaultPlan::kNever && n >= plan.fail_from_command)) {
       inner_.submit_host([faults = faults_, n, name] {
         return Status(ErrorCode::kInternal,
                       fmt::format("device {}: planned failure of command {} ({})", faults->device, n, name));

@@ -17,11 +17,12 @@ struct FaultPlan {
   static constexpr int64_t kNever = -1;
 
   uint64_t seed = 0;
-  double delay_probability = 0;      // that a command is delayed
-  int max_delay_us = 0;              // delays are even between 0 and this
-  int64_t fail_at_command = kNever;  // this command fails with kInternal instead of running: the queue is poisoned
-  int64_t die_at_command = kNever;   // the same with kDeviceLost; from then on nothing runs on any queue or can grow
-  int64_t fail_growth_at = kNever;   // the n-th resize() to a larger size, of all ranges, fails with kOutOfMemory
+  double delay_probability = 0;        // that a command is delayed
+  int max_delay_us = 0;                // delays are even between 0 and this
+  int64_t fail_at_command = kNever;    // this command fails with kInternal instead of running: the queue is poisoned
+  int64_t fail_from_command = kNever;  // the same for this command and all later ones, on any queue; memory still grows
+  int64_t die_at_command = kNever;     // the same with kDeviceLost; from then on nothing runs on any queue or can grow
+  int64_t fail_growth_at = kNever;     // the n-th resize() to a larger size, of all ranges, fails with kOutOfMemory
 };
 
 /// What the device was asked to do so far.

@@ -97,6 +97,27 @@ TEST(FaultyDevice, FurtherQueuesFailAlone) {
   }
 }
 
+// So does whatever is tried again on a fresh queue.
+TEST(FaultyDevice, FailsFromACommandOn) {
+  auto inner = make_cpu_devices({.n_threads = 1});
+  ASSERT_TRUE(inner.ok());
+  FaultyDevice device(std::move((*inner)[0]), {.fail_from_command = 9});
+  Work work;
+  work.submit(device.compute_queue());
+  EXPECT_TRUE(device.compute_queue().synchronize().ok());
+  for (const int64_t n_done : {1, 0}) {
+    auto further = device.make_queue();
+    ASSERT_TRUE(further.ok());
+    Work beside;
+    beside.submit(**further);
+    EXPECT_EQ((*further)->synchronize().code(), ErrorCode::kInternal);
+    EXPECT_EQ(beside.b, std::vector<uint64_t>(16, Work::expected_b(n_done)));
+  }
+  auto range = device.reserve(4096, "kv");
+  ASSERT_TRUE(range.ok());
+  EXPECT_TRUE((*range)->resize(4096).ok());
+}
+
 TEST(FaultyDevice, FailsAtEveryGrowth) {
   for (int64_t n = 0; n < 3; ++n) {
     FaultPlan plan;
