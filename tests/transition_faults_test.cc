@@ -553,6 +553,48 @@ TEST(TransitionAhead, OthersMayEndTheCopying) {
   }
 }
 
+// Another call begins to copy before the holes of this one are closed, and cannot close them itself: they stay until it
+// has its turn, and this one says what they hold.
+TEST(TransitionAhead, HolesThatStayForAnotherCallAreSaid) {
+  Pair pair(options_of("tiny-llama"));
+  const auto switch_ahead = [&](const PlacementRequest& to, std::function<bool(double)> progress) {
+    return pair.model().set_placement(to, {.ahead_bytes = kAllAhead, .progress = std::move(progress)});
+  };
+  const auto stopped = switch_ahead(kTensor, before_closing([] { return false; }));
+  ASSERT_TRUE(stopped.ok()) << stopped.status().message();
+  ASSERT_TRUE(pair.model().set_placement(kLayer).ok());
+  pair.expect_unchanged();
+
+  std::atomic<bool> copying = false;
+  std::atomic<bool> go_on = false;
+  const auto hold = [&](double) {
+    copying = true;
+    while (!go_on) {
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  std::thread other;
+  const auto let_another_begin = [&] {
+    pair.arm(0, {.fail_at_command = 0});  // a copy with which it closes holes
+    other = std::thread([&] {
+      const auto report = switch_ahead(kLayer, hold);
+      ASSERT_TRUE(report.ok()) << report.status().message();
+      EXPECT_EQ(report->held_bytes, 0U);
+    });
+    while (!copying) {
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  const auto report = switch_ahead(kTensor, before_closing(let_another_begin));
+  EXPECT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report.ok() ? report->held_bytes : 0, stopped->held_bytes);
+  go_on = true;
+  other.join();
+  pair.expect_unchanged();
+}
+
 /// Logits of n more tokens of sequence 1, decoded one by one.
 std::vector<float> logits_of_next(Context& context, int32_t n) {
   std::vector<float> logits;

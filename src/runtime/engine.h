@@ -150,7 +150,7 @@ struct TransitionReport {
   uint64_t moved_bytes = 0;  // that changed their device
   uint64_t ahead_bytes = 0;  // of these, copied ahead
   uint64_t local_bytes = 0;  // copied within a device, also to close holes
-  uint64_t held_bytes = 0;   // by holes that could not be closed, until the next switch
+  uint64_t held_bytes = 0;   // by holes that the call left open, until the next switch closes them
   int64_t n_moves = 0;
   std::vector<uint64_t> peak_bytes;  // by device: what it held while bytes moved, spare_bytes included
   std::vector<double> shares;        // by device: as rounded; none for the general form

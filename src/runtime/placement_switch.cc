@@ -508,15 +508,17 @@ class SwitchCall {
     }
   }
 
-  // Where another switch came first, it has closed them: its copies, which may go on, are not ours to end.
+  // Where another switch came first, it has closed them. One that only copies yet has tried to, and if it failed they
+  // stay until its turn: its copies are not ours to end.
   Status end_closing() {
+    const bool is_last = model_.placement.version == report_.placement_version;
     const bool is_ours = model_.ahead == nullptr || model_.ahead == ahead_;
-    if (model_.placement.version == report_.placement_version && is_ours) {
+    if (is_last && is_ours) {
       ASSIGN_OR_RETURN(const TransitionReport closed, close_holes(model_, ahead_.get()));
       report_.local_bytes += closed.local_bytes;
       model_.ahead.reset();
     }
-    report_.held_bytes = 0;
+    report_.held_bytes = is_last && model_.spread ? report_.held_bytes : 0;
     return {};
   }
 
