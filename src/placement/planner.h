@@ -19,9 +19,12 @@
 // was cut short wrote only where nothing was. Nothing is given back before the transition commits.
 //
 // Memory. A pool needs max(old, new) for its extents, up to the end of the last one, and a device the sum of that over
-// its pools, plus its staging. Staging is none where nothing lies on cycles, else whole pieces: one is enough, and
-// there are at most staging_bytes of them. On the host, 12 bytes for each grid unit of the pools while planning, and a
-// few hundred bytes for each move.
+// its pools, plus its staging. Staging is none where nothing lies on cycles, else whole pieces, staging_bytes at most;
+// one is enough. What is staged waits on the pool for which it is bound; no pool uses the staging of another device. On
+// the host, 12 bytes for each grid unit of the pools while planning, and a few hundred bytes for each move.
+//
+// Use: commit max(region_before, region_after) of each pool, and the staging, before the first move; after the last one
+// shrink each to region_after, or, when all was undone, to region_before.
 //
 // Threads: any, at any time; nothing is shared.
 
@@ -46,14 +49,15 @@ struct PoolPosition {
 /// dropped, since the other copy stays; its place counts as empty from the start, so undoing reads it from the other
 /// copy again.
 struct Extent {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // takes whole units
   PoolPosition from;
   PoolPosition to;
 };
 
 struct PoolLimits {
   uint64_t unit_bytes = 0;    // grid of this pool, a power of two: offsets are multiples of it
-  uint64_t budget_bytes = 0;  // most that extents and staging may take; what else lives there is already taken off
+  uint64_t budget_bytes = 0;  // most that extents and staging of this pool may take, what else lives there taken off;
+                              // where a device has several pools, their sum is for the caller to check
   int32_t staging_pool = -1;  // an earlier pool whose staging this one uses too (another range of the same device)
 };
 
@@ -64,7 +68,9 @@ struct TransitionRequest {
   uint64_t piece_bytes = uint64_t{32} << 20;    // largest copy; at most staging_bytes
 };
 
-/// One copy. A staging position is an offset from the start of the staging of that pool, or of its staging_pool.
+/// One copy. A staging position is an offset from the start of the staging of that pool, or of its staging_pool. Each
+/// pool without a staging_pool has staging of its own: an executor that has one for each device (transition/executor.h)
+/// wants all other pools of a device to name the first.
 struct Move {
   int32_t extent = 0;
   uint64_t extent_offset = 0;  // which of its bytes
@@ -98,7 +104,7 @@ struct Plan {
 /// 2^31 units.
 Result<Plan> plan_transition(const TransitionRequest& request);
 
-/// Speed of copies from one device to another; from == to: within the device.
+/// Speed of copies from one pool to another; from == to: within the pool. As in PoolPosition, "device" is a pool.
 struct LinkSpeed {
   double bytes_per_second = 0;
   double seconds_per_copy = 0;
@@ -111,7 +117,7 @@ struct LinkUse {
   int64_t n_moves = 0;
 };
 
-/// Bytes and copies per pair of devices, in ascending order of (from, to). Moves that stay on a device have from == to.
+/// Bytes and copies per pair of pools, in ascending order of (from, to). Moves that stay in a pool have from == to.
 std::vector<LinkUse> link_use(const Plan& plan);
 
 /// How long the moves take when each link works at its speed and takes what has been ready for longest, all links at

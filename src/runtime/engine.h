@@ -132,10 +132,11 @@ struct TransitionOptions {
   /// Per device, at most: what weights may take beyond both placements, so that they are copied while others decode,
   /// before the switch and once more after it (decisions/010-transitions.md). 0, or no waiting: none are.
   uint64_t ahead_bytes = 0;
-  /// Called on the loop thread with the part of the bytes that have arrived, 0 and 1 included; false: kCancelled,
-  /// undone. It may call nothing of the model and its contexts (kBusy, where a status is returned), nor wait for a
-  /// thread that does. While weights are copied ahead it is called on the thread that asked, and what it calls may end
-  /// the copying.
+  /// Called with the part of the bytes that have arrived, 0 and 1 included, never less than before; false: kCancelled,
+  /// undone. On the loop thread: it may call nothing of the model and its contexts (kBusy, where a status is returned),
+  /// nor wait for a thread that does. While weights are copied ahead, before and after, on the thread that asked: there
+  /// it may call anything, and another switch or a new context ends the copying. False after the switch, while holes
+  /// are closed, leaves the holes (held_bytes) and is no error. May throw nothing.
   std::function<bool(double fraction)> progress = {};
 };
 
@@ -201,15 +202,17 @@ class Model {
   /// two calls of the contexts. All of them are afterwards as before: sequences, snapshots, the logits of the last
   /// decode (they lie on the host, where they stay), embeddings; their programs are lowered anew from what each context
   /// was opened with. What they compute from then on has the same bits as without the switch.
-  /// Any thread, also while others decode: a call that runs ends first, later ones wait for the switch. Tokenizer,
-  /// templates, samplers and other models go on meanwhile.
+  /// Any thread, also while others decode: a call that runs ends first, later ones wait for the switch (not for the
+  /// copying ahead of it and after it). Tokenizer, templates, samplers and other models go on meanwhile. Of several
+  /// switches that are asked for at once, the one that has its turn last decides.
   /// Memory: every range of a device (weights; each context's KV, recurrent state, scratch) holds the larger of before
   /// and after meanwhile, and the device its staging besides; with ahead_bytes up to that more, from the first copy to
-  /// the return. Afterwards a device may hold up to a sixteenth of its tiles more than if loaded so, since what stays
-  /// keeps its place.
+  /// the return, or, where holes stay (held_bytes), to the next switch or new context. Afterwards a device may hold up
+  /// to a sixteenth of its tiles more than if loaded so, since what stays keeps its place. On the host a few hundred
+  /// bytes for each copy, and the programs of all contexts twice. The deadline ends the waiting for a turn as well.
   /// Errors: kInvalidArgument (split mode, shares, homes; only the vocabulary was loaded), kBusy, kDoesNotFit (per
   /// device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then
-  /// everything is as it was, and works.
+  /// everything is as it was, and works. Throws std::bad_alloc, with the same promise.
   /// kDeviceLost: a device died, or a failed switch could not be undone; what the devices held is gone, so every decode
   /// and every later switch of this model says so too. The last logits, the placement and what is saved remain
   /// readable; the model must be loaded anew.
