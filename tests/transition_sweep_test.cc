@@ -387,7 +387,7 @@ void switch_there_and_back(const Case& c) {
     EXPECT_TRUE(contents_of(context) == first) << "in " << where.split_mode;
     EXPECT_TRUE(contents_of(*switched->other) == expected.other_first) << "in " << where.split_mode;
     EXPECT_EQ(switched->model->placement().split_mode, where.split_mode);
-    const bool is_back = where.split_mode != how.to.split_mode;
+    const bool is_back = &where == &how.from;
     if (!is_back) {
       check_report(*report, how, *before, *after, ahead_bytes);
     }

@@ -9,8 +9,8 @@
 // waits for it, one recorded before carries none.
 //
 // Threads: one thread submits to a given queue at a time (to a compute queue, the model's loop thread); make_queue()
-// and what is submitted to further queues may run beside that, on any thread; synchronize() and Event::wait() may be
-// called from any thread. Devices outlive everything made from them.
+// and what is submitted to further queues may run beside that, on any thread; synchronize(), Event::wait(), reserve()
+// and all methods of ranges may be called from any thread. Devices outlive everything made from them.
 
 #include <cstddef>
 #include <cstdint>
@@ -125,8 +125,9 @@ class MemoryRange {
   /// Grows or shrinks the backed part. New bytes are zero, but for those that shrink() left at hand. Errors, of growing
   /// only: kDoesNotFit (over budget, says needed and free), kOutOfMemory; then nothing changed. Shrinking never fails.
   virtual Status resize(uint64_t bytes) = 0;
-  /// Shrinks, and may leave the first spare_bytes of what is given back at hand (Device::spare_bytes()): growing again
-  /// is quick then, and finds there any bytes. For a range that grows and shrinks in turns.
+  /// Shrinks, and may leave the first spare_bytes of what is given back at hand (Device::spare_bytes()): this range
+  /// grows into them quickly, and finds what it had there; what goes to others is zero for them, as always. Ends what
+  /// an earlier call left beyond that; so does resize() to less.
   virtual void shrink(uint64_t bytes, uint64_t spare_bytes) = 0;
 };
 
@@ -148,8 +149,8 @@ class Device {
   /// Bytes this logical device may use, and uses now, over all its ranges.
   [[nodiscard]] virtual uint64_t budget_bytes() const = 0;
   [[nodiscard]] virtual uint64_t used_bytes() const = 0;
-  /// Bytes that ranges have given back (MemoryRange::shrink()), and that this process holds still. They are free to use:
-  /// whatever grows gets them, so used_bytes() + spare_bytes() stays within the budget.
+  /// Bytes that ranges have given back (MemoryRange::shrink()), and that this process holds still. They are free to
+  /// use: whatever grows gets them, so used_bytes() + spare_bytes() stays within the budget.
   [[nodiscard]] virtual uint64_t spare_bytes() const = 0;
 
   /// Address space for up to max_bytes, nothing committed yet. `purpose` names it in errors ("weights", "kv", ...).

@@ -62,10 +62,10 @@ struct PoolLimits {
 };
 
 struct TransitionRequest {
-  std::vector<Extent> extents;
+  std::vector<Extent> extents;                  // all that lie in the pools, also what stays (from == to: no move)
   std::vector<PoolLimits> pools;                // a device's, or each of its ranges'
   uint64_t staging_bytes = uint64_t{64} << 20;  // per pool with staging of its own, used only where cycles exist
-  uint64_t piece_bytes = uint64_t{32} << 20;    // largest copy; at most staging_bytes
+  uint64_t piece_bytes = uint64_t{32} << 20;    // largest copy; staging_bytes where that is less
 };
 
 /// One copy. A staging position is an offset from the start of the staging of that pool, or of its staging_pool. Each

@@ -125,12 +125,15 @@ struct PlacementRequest {
 /// How a switch of the placement runs.
 struct TransitionOptions {
   bool wait = true;       // for its turn, while a decode or another call of the model runs; false: kBusy
-  double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone, which takes time of its own
+  double deadline_s = 0;  // from the call on; 0: none. Then kDeadlineExceeded, undone, which takes time of its own;
+                          // while holes are closed after the switch it leaves the holes (held_bytes), and is no error
   /// Per device, at most: staging, of which never more than eight pieces of 1 MiB are used; and, of what the switch
-  /// gives back, what stays at hand for the next one (DeviceUse::spare_bytes).
+  /// gives back, what stays at hand for the next one (DeviceUse::spare_bytes). Less than a unit of the devices (64 KiB
+  /// on CPUs) is kInvalidArgument.
   uint64_t staging_bytes = uint64_t{64} << 20;
   /// Per device, at most: what weights may take beyond both placements, so that they are copied while others decode,
-  /// before the switch and once more after it (decisions/010-transitions.md). 0, or no waiting: none are.
+  /// before the switch and once more after it (decisions/010-transitions.md). 0, or no waiting: none are. A switch for
+  /// which there is no room beside them goes on without; decoding takes no memory, so it lacks none.
   uint64_t ahead_bytes = 0;
   /// Called with the part of the bytes that have arrived, 0 and 1 included, never less than before; false: kCancelled,
   /// undone. On the loop thread: it may call nothing of the model and its contexts (kBusy, where a status is returned),
@@ -151,7 +154,7 @@ struct TransitionReport {
   uint64_t moved_bytes = 0;  // that changed their device
   uint64_t ahead_bytes = 0;  // of these, copied ahead
   uint64_t local_bytes = 0;  // copied within a device, also to close holes
-  uint64_t held_bytes = 0;   // by holes that the call left open, until the next switch closes them
+  uint64_t held_bytes = 0;   // by holes left open, until the next switch or new context closes them
   int64_t n_moves = 0;
   std::vector<uint64_t> peak_bytes;  // by device: what it held while bytes moved, spare_bytes included
   std::vector<double> shares;        // by device: as rounded; none for the general form
@@ -202,20 +205,20 @@ class Model {
   /// two calls of the contexts. All of them are afterwards as before: sequences, snapshots, the logits of the last
   /// decode (they lie on the host, where they stay), embeddings; their programs are lowered anew from what each context
   /// was opened with. What they compute from then on has the same bits as without the switch.
-  /// Any thread, also while others decode: a call that runs ends first, later ones wait for the switch (not for the
-  /// copying ahead of it and after it). Tokenizer, templates, samplers and other models go on meanwhile. Of several
-  /// switches that are asked for at once, the one that has its turn last decides.
+  /// Any thread, also while others decode: a call that runs ends first (from a callback of one it is kBusy), later ones
+  /// wait for the switch (not for the copying ahead of it and after it). Tokenizer, templates, samplers and other
+  /// models go on meanwhile. Of several switches that are asked for at once, the one that has its turn last decides.
   /// Memory: every range of a device (weights; each context's KV, recurrent state, scratch) holds the larger of before
   /// and after meanwhile, and the device its staging besides; with ahead_bytes up to that more, from the first copy to
   /// the return, or, where holes stay (held_bytes), to the next switch or new context. Afterwards a device may hold up
   /// to a sixteenth of its tiles more than if loaded so, since what stays keeps its place. On the host a few hundred
   /// bytes for each copy, and the programs of all contexts twice. The deadline ends the waiting for a turn as well.
-  /// Errors: kInvalidArgument (split mode, shares, homes; only the vocabulary was loaded), kBusy, kDoesNotFit (per
-  /// device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy failed with: then
-  /// everything is as it was, and works. Throws std::bad_alloc, with the same promise.
-  /// kDeviceLost: a device died, or a failed switch could not be undone; what the devices held is gone, so every decode
-  /// and every later switch of this model says so too. The last logits, the placement and what is saved remain
-  /// readable; the model must be loaded anew.
+  /// Errors: kInvalidArgument (split mode, shares, homes, staging_bytes; only the vocabulary was loaded), kBusy,
+  /// kDoesNotFit (per device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy
+  /// failed with: then everything is as it was, and works. Throws std::bad_alloc, with the same promise. kDeviceLost: a
+  /// device died, or a failed switch could not be undone; what the devices held is gone, so every decode and every
+  /// later switch of this model says so too. The last logits, the placement and what is saved remain readable; the
+  /// model must be loaded anew.
   Result<TransitionReport> set_placement(const PlacementRequest& request, const TransitionOptions& options = {});
   /// What was last asked for and holds. Empty when only the vocabulary was loaded.
   [[nodiscard]] PlacementRequest placement() const;

@@ -19,9 +19,9 @@
 // deadline, no further move is submitted, those on their way end or are skipped, and then the moves that are done run
 // backwards, on fresh queues, each after the backward moves of those that had waited for it. A move that had arrived
 // before (TransitionWork::arrived) runs backwards, too, if one that waits for it was submitted: that one may have
-// overwritten its source. Nothing of this needs memory of a device beyond what the way forth had. Afterwards every byte
-// lies where it lay before; only where a queue of the way back cannot be made, or a copy of it fails, is that not so
-// (kDeviceLost).
+// overwritten its source. Nothing of this needs memory of a device beyond what the way forth had. Afterwards every
+// byte of an extent lies where it lay before (between extents anything may lie); only where a queue of the way back
+// cannot be made, or a copy of it fails, is that not so (kDeviceLost).
 //
 // Memory. On devices none: pools and staging are committed before, at the sizes of Plan::peaks, and stay so after an
 // error, too; growing, shrinking and what the bytes mean are the caller's (runtime/placement_switch.h). On the host
@@ -55,7 +55,8 @@ struct TransitionDevice {
       nullptr;  // as large as the plan's peaks ask; one for all pools on this device, which must share it
 };
 
-/// REQUIRES: all memory is committed; every move comes from a device, and the plan drops nothing. Moves that no planner
+/// REQUIRES: all memory is committed, and the compute queues have ended whatever touches it (Queue::synchronize());
+/// every move comes from a device, and the plan drops nothing. Moves that no planner
 /// made keep its promises: `after` names earlier moves only, all that must have emptied the place where this one
 /// arrives and the one that brings its source; source and place do not overlap.
 struct TransitionWork {
