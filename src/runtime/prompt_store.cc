@@ -151,11 +151,12 @@ void PromptStore::drop_needless(uint64_t id) {
   }
 }
 
-PromptStore::Entries::const_iterator PromptStore::oldest() const {
-  auto oldest = entries_.end();
-  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+template <typename Map>
+auto PromptStore::oldest(Map& entries) {
+  auto oldest = entries.end();
+  for (auto at = entries.begin(); at != entries.end(); ++at) {
     const bool may_go = at->second.bytes.data != nullptr && !at->second.unsaved;
-    if (may_go && (oldest == entries_.end() || at->second.last_use < oldest->second.last_use)) {
+    if (may_go && (oldest == entries.end() || at->second.last_use < oldest->second.last_use)) {
       oldest = at;
     }
   }
@@ -163,17 +164,16 @@ PromptStore::Entries::const_iterator PromptStore::oldest() const {
 }
 
 PromptRam::Holding PromptStore::holding() const {
-  const auto found = oldest();
+  const auto found = oldest(entries_);
   return found == entries_.end() ? PromptRam::Holding()
                                  : PromptRam::Holding{bytes_held_ - bytes_unsaved_, found->second.last_use};
 }
 
 void PromptStore::drop_oldest() {
-  const auto found = oldest();
-  if (found == entries_.end()) {
+  const auto at = oldest(entries_);
+  if (at == entries_.end()) {
     return;
   }
-  const auto at = entries_.find(found->first);
   if (at->second.file.empty()) {
     erase(at);
   } else {

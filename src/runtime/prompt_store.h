@@ -103,7 +103,8 @@ class PromptStore {
   Entries::iterator erase(Entries::iterator at);
   void take_bytes(Entry& entry);
   void drop_needless(uint64_t id);
-  [[nodiscard]] Entries::const_iterator oldest() const;
+  template <typename Map>
+  static auto oldest(Map& entries);  // what drop_oldest() takes, or the end; Map: Entries, const or not
 
   PromptRam& ram_;
   Entries entries_;
