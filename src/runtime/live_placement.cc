@@ -148,7 +148,7 @@ class LivePlacement::Impl {
     return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started_).count();
   }
 
-  // The policy's placement that this is, if it is one.
+  // The policy's placement that this is, if it is one. REQUIRES: mutex_.
   [[nodiscard]] std::optional<size_t> split_of(const PlacementRequest& request) const {
     for (size_t i = 0; i < placements_.size(); ++i) {
       if (request.split_mode == placements_[i].split_mode && request.tensor_split == placements_[i].tensor_split) {
@@ -193,7 +193,7 @@ class LivePlacement::Impl {
   std::optional<SwitchRecord> carry_out(const Waiting& waiting) {
     const PlacementWish& wish = waiting.wish;
     std::optional<PlacementRequest> target = wish.placement;
-    if (wish.policy == true && !split_of(view()->request)) {
+    if (const std::lock_guard lock(mutex_); wish.policy == true && !split_of(view_->request)) {
       target = placements_[0];  // the policy knows its two placements alone
     }
     std::optional<SwitchRecord> record;
