@@ -112,34 +112,24 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
     }
   }
 
+  // Whatever is sent counts as sent once it is on its way, and not before: memory may run out while it is made, and
+  // then another answer may be sent, a shorter one.
   void reply(int status, std::string_view content_type, std::string body, const HttpHeaders& headers = {}) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (status_ != 0) {
-        return;
-      }
-      status_ = status;
-      complete_ = true;
-      for (const auto& header : headers) {
-        headers_.push_back(header);
-      }
+    const std::lock_guard lock(mutex_);
+    if (status_ != 0) {
+      return;
     }
-    try {
-      std::string text = head(content_type);
-      if (status != 204 && status != 304) {  // have no body, and may not state another length than it would have
-        text += fmt::format("Content-Length: {}\r\n", body.size());
-      }
-      text += "\r\n";
-      if (!is_head_) {
-        text += body;
-      }
-      send(std::move(text), true);
-    } catch (...) {  // nothing of it was sent: another answer may be, a shorter one
-      const std::lock_guard lock(mutex_);
-      status_ = 0;
-      complete_ = false;
-      throw;
+    std::string text = head(status, content_type, headers);
+    if (status != 204 && status != 304) {  // have no body, and may not state another length than it would have
+      text += fmt::format("Content-Length: {}\r\n", body.size());
     }
+    text += "\r\n";
+    if (!is_head_) {
+      text += body;
+    }
+    send(std::move(text), true);
+    status_ = status;
+    complete_ = true;
   }
 
   void add_header(std::string name, std::string value) override {
@@ -156,13 +146,11 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
     return true;
   }
   void end_events() override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (std::exchange(complete_, true)) {
-        return;
-      }
+    const std::lock_guard lock(mutex_);
+    if (!complete_) {
+      send(has_chunks_ ? "0\r\n\r\n" : "", true);
+      complete_ = true;
     }
-    send(has_chunks_ ? "0\r\n\r\n" : "", true);
   }
 
   void on_gone(std::function<void()> fn) override {
@@ -207,15 +195,16 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   [[nodiscard]] bool keeps_alive() const { return keep_alive_; }
 
  private:
-  // Status line and headers, without the empty line.
-  [[nodiscard]] std::string head(std::string_view content_type) const {
-    const std::lock_guard lock(mutex_);
-    const std::string_view reason = http::obsolete_reason(static_cast<http::status>(status_));
+  // Status line and headers, without the empty line. REQUIRES: mutex_.
+  [[nodiscard]] std::string head(int status, std::string_view content_type, const HttpHeaders& more) const {
+    const std::string_view reason = http::obsolete_reason(static_cast<http::status>(status));
     std::string text =
-        fmt::format("HTTP/1.1 {} {}\r\nServer: tessera\r\nContent-Type: {}\r\n", status_, reason, content_type);
-    for (const auto& [name, value] : headers_) {
-      if (is_clean_header(value)) {
-        text += fmt::format("{}: {}\r\n", name, value);
+        fmt::format("HTTP/1.1 {} {}\r\nServer: tessera\r\nContent-Type: {}\r\n", status, reason, content_type);
+    for (const HttpHeaders* headers : {&headers_, &more}) {
+      for (const auto& [name, value] : *headers) {
+        if (is_clean_header(value)) {
+          text += fmt::format("{}: {}\r\n", name, value);
+        }
       }
     }
     text += keep_alive_ ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
@@ -521,24 +510,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
 };
 
 void Exchange::begin_events(std::chrono::seconds ping) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (status_ != 0) {
-      return;
-    }
-    status_ = 200;
-    headers_.emplace_back("Cache-Control", "no-cache");
-    headers_.emplace_back("X-Accel-Buffering", "no");
-    if (has_chunks_) {
-      headers_.emplace_back("Transfer-Encoding", "chunked");
-    }
+  const std::lock_guard lock(mutex_);
+  if (status_ != 0) {
+    return;
   }
-  send(head("text/event-stream") + "\r\n", false);
-  asio::post(shared_->io, [connection = connection_, ping, chunks = has_chunks_] {
+  HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  if (has_chunks_) {
+    headers.emplace_back("Transfer-Encoding", "chunked");
+  }
+  std::string text = head(200, "text/event-stream", headers) + "\r\n";
+  asio::post(shared_->io, [connection = connection_, text = std::move(text), ping, chunks = has_chunks_]() mutable {
     if (const auto alive = connection.lock()) {
+      alive->send(std::move(text), /*last=*/false, /*keep_alive=*/true);
       alive->start_pings(ping, chunks);
     }
   });
+  status_ = 200;
 }
 
 void Exchange::send(std::string text, bool last) {

@@ -59,7 +59,8 @@ struct HttpRequest {
 /// Method, path and peer alone, as a log row needs them: what waits for long holds no body.
 HttpRequest line_of(const HttpRequest& request);
 
-/// The answer to one request. Thread-safe. One that is destroyed without an answer answers 500.
+/// The answer to one request. Thread-safe. One that is destroyed without an answer answers 500. A call that throws for
+/// want of memory has sent nothing, and may be tried again; after reply() and begin_events() another reply may be sent.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;

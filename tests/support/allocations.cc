@@ -70,6 +70,11 @@ int64_t end_failing_allocations() {
 
 }  // namespace tessera
 
+// Asio takes its memory so.
+extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept {
+  return tessera::must_fail() ? nullptr : memalign(alignment, size);
+}
+
 // All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own
 // of each, and memory must come from and go back to one of the two.
 void* operator new(size_t size) {
@@ -80,7 +85,7 @@ void* operator new[](size_t size) {
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
-  return tessera::counted(tessera::must_fail() ? nullptr : std::aligned_alloc(a, (size + a - 1) / a * a));
+  return tessera::counted(aligned_alloc(a, (size + a - 1) / a * a));
 }
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   void* p = tessera::take(size);

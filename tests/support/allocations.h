@@ -15,8 +15,8 @@ size_t peak_bytes();
 /// Begins a new measurement: the peak is what lives now.
 void reset_peak();
 
-/// From now on `n_good` allocations of this thread succeed, then every other one fails until `n_failures` have: what
-/// tries again gets on, and fails again later. Other threads' succeed.
+/// From now on `n_good` allocations of this thread (those with aligned_alloc too) succeed, then every other one fails
+/// until `n_failures` have: what tries again gets on, and fails again later. Other threads' succeed.
 void fail_allocations(int64_t n_good, int64_t n_failures);
 /// This thread's allocations succeed again. How many have failed since fail_allocations().
 int64_t end_failing_allocations();
