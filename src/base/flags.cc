@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <optional>
 
 #include "base/checked.h"
@@ -270,7 +271,8 @@ class FlagParser {
         return std::move(result_);
       }
     }
-    while (next_ < args_.size()) {
+    Status mistake;
+    while (mistake.ok() && next_ < args_.size()) {
       const std::string_view arg = args_[next_++];
       if (arg == "--") {
         result_.positional_.insert(result_.positional_.end(), args_.begin() + static_cast<ptrdiff_t>(next_),
@@ -278,11 +280,12 @@ class FlagParser {
         break;
       }
       if (arg.size() > 1 && arg[0] == '-') {
-        TRY(parse_flag(arg));
+        mistake = parse_flag(arg);
       } else {
         result_.positional_.emplace_back(arg);
       }
     }
+    TRY(check_refused(mistake));
     TRY(check_positional());
     TRY(check_required());
     return std::move(result_);
@@ -294,6 +297,7 @@ class FlagParser {
       const bool is_short = find_flag(table_, result_.command_->name, "-" + name).has_value();
       TRY(parse_flag((is_short ? "-" : "--") + setting));
     }
+    TRY(check_refused({}));
     return std::move(result_);
   }
 
@@ -302,6 +306,9 @@ class FlagParser {
     const size_t equals = arg.find('=');
     const std::string_view spelled = arg.substr(0, equals);
     const auto match = find_flag(table_, result_.command_->name, spelled);
+    if (!match && refuse_foreign(arg, spelled)) {
+      return {};
+    }
     if (!match) {
       return unknown_flag(table_, result_.command_->name, spelled);
     }
@@ -323,6 +330,41 @@ class FlagParser {
     }
     result_.uses_.push_back({&row, std::move(text)});
     return {};
+  }
+
+  // Whether it is a foreign flag; notes what to say of it and passes its value over.
+  bool refuse_foreign(std::string_view arg, std::string_view spelled) {
+    const auto flag = std::ranges::find_if(table_.foreign, [&](const ForeignFlag& candidate) {
+      const auto names = flags_internal::split_words(candidate.names);
+      return std::ranges::find(names, spelled) != names.end();
+    });
+    if (flag == table_.foreign.end()) {
+      return false;
+    }
+    std::string shown(spelled);
+    if (arg.size() > spelled.size()) {
+      shown += " " + quoted(arg.substr(spelled.size() + 1));
+    } else if (flag->takes_value && next_ < args_.size() && is_value(args_[next_])) {
+      shown += " " + quoted(args_[next_++]);
+    }
+    refused_.push_back(fmt::format("flag {}: {} has none like it: {}", shown, table_.program, flag->why));
+    return true;
+  }
+
+  // Also -1 and - alone are values.
+  static bool is_value(std::string_view arg) {
+    return arg.size() < 2 || arg[0] != '-' || arg.find_first_of("0123456789.") == 1;
+  }
+
+  // Also names the mistake that ended the pass, if one did.
+  Status check_refused(const Status& mistake) {
+    if (refused_.empty()) {
+      return mistake;
+    }
+    if (!mistake.ok()) {
+      refused_.push_back(mistake.message());
+    }
+    return invalid(fmt::format("{}", fmt::join(refused_, "\n")));
   }
 
   Result<std::string> take_value(const FlagRow& row, std::string_view spelled) {
@@ -385,6 +427,7 @@ class FlagParser {
   std::span<const char* const> args_;
   size_t next_ = 0;
   ParsedFlags result_;
+  std::vector<std::string> refused_;  // what to say of foreign flags
 };
 
 Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* const> args) {
@@ -563,6 +606,14 @@ Status check_flag_table(const FlagTable& table) {
           names.push_back(std::move(spelling));
         }
         json_names.push_back(flag_json_name(row));
+      }
+    }
+    for (const ForeignFlag& flag : table.foreign) {
+      const auto foreign = flags_internal::split_words(flag.names);
+      names.insert(names.end(), foreign.begin(), foreign.end());
+      if (foreign.empty() || flag.why.empty()) {
+        return {ErrorCode::kInternal,
+                fmt::format("foreign flag {}: its names or its sentence are missing", flag.names)};
       }
     }
     for (auto* all : {&names, &json_names}) {

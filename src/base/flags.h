@@ -55,6 +55,13 @@ struct FlagRow {
   std::string_view instead = {};    // not empty: accepted without effect, and this note says what to use
 };
 
+/// Flags that people bring along from another program, and that this one refuses with what to do instead.
+struct ForeignFlag {
+  std::string_view names;     // as typed, separated by blanks: "-hf --hf-repo"
+  bool takes_value = false;   // the word behind it belongs to it
+  std::string_view why = {};  // why there is none, and what to do; a sentence without capital and period
+};
+
 /// One command of the program.
 struct CommandRow {
   std::string_view name;
@@ -71,6 +78,7 @@ struct FlagTable {
   std::string_view summary;  // one line
   std::span<const CommandRow> commands;
   std::span<const FlagRow> flags;
+  std::span<const ForeignFlag> foreign = {};
 };
 
 /// The name under which JSON carries this flag's value.
@@ -134,6 +142,7 @@ std::vector<uint64_t> parse_uint_list(std::string_view text);
 /// stand for `help` and `version`; no argument at all for `help`). table must outlive the result.
 /// Errors: kInvalidArgument with a message that names the flag, what was found and what is right: an unknown command or
 /// flag with the nearest known one, a flag of another command, a missing or superfluous value, a number out of range.
+/// Foreign flags are told all at once, a line for each, with the first other mistake behind them.
 Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* const> args);
 
 /// `flags` with more uses after its own, each written without dashes: "ctx-size=4096", "c=4096", "no-slots". What is

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/flags.h"
 #include "base/flags_internal.h"
@@ -257,6 +258,12 @@ std::string help_markdown(const FlagTable& table) {
                         row.commands == "*" ? "all" : cell(row.commands), cell(flags_internal::full_meaning(row)));
       }
     }
+  }
+  if (!table.foreign.empty()) {
+    out += "\n## Known from elsewhere, and refused\n\n| flag | why, and what to do |\n|---|---|\n";
+  }
+  for (const ForeignFlag& flag : table.foreign) {
+    out += fmt::format("| `{}` | {} |\n", fmt::join(flags_internal::split_words(flag.names), ", "), cell(flag.why));
   }
   return out;
 }

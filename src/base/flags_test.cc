@@ -105,7 +105,13 @@ constexpr FlagRow kFlags[] = {
     {.name = "verbose", .kind = FlagKind::kBool, .group = "Looks", .commands = "*", .help = "Say | more"},
 };
 
-constexpr FlagTable kTable{.program = "oven", .summary = "bakes", .commands = kCommands, .flags = kFlags};
+constexpr ForeignFlag kForeign[] = {
+    {"-gr --grill", true, "there is no grill; use --temp 300"},
+    {"--steam --no-steam", false, "there is no water"},
+};
+
+constexpr FlagTable kTable{
+    .program = "oven", .summary = "bakes", .commands = kCommands, .flags = kFlags, .foreign = kForeign};
 
 Result<ParsedFlags> parse(std::vector<const char*> args) {
   return parse_flags(kTable, args);
@@ -245,6 +251,36 @@ TEST(Flags, EnumsSuggestAndRename) {
   ASSERT_TRUE(flags.ok());
   EXPECT_EQ(flags->get_string("mode"), "tensor");
   EXPECT_THAT(flags->notes(), ElementsAre("flag -sm: row is called tensor here"));
+}
+
+TEST(Flags, ForeignFlagsAreToldAllAtOnce) {
+  constexpr const char* kGrill = "flag -gr \"5\": oven has none like it: there is no grill; use --temp 300";
+  EXPECT_EQ(error_of({"bake", "-gr", "5"}), kGrill);
+  EXPECT_EQ(error_of({"bake", "-gr=5", "-t", "20"}), kGrill);
+  EXPECT_EQ(error_of({"bake", "--grill"}), "flag --grill: oven has none like it: there is no grill; use --temp 300");
+  EXPECT_EQ(error_of({"bake", "--no-steam"}), "flag --no-steam: oven has none like it: there is no water");
+  // Values go with their flags, also negative ones; what is no value does not, and the command's own flags are read.
+  const std::string all = error_of({"bake", "--steam", "-gr", "-1", "--grill", "-t", "20", "--zzzzzz", "--temp", "x"});
+  EXPECT_EQ(std::ranges::count(all, '\n'), 3);
+  EXPECT_THAT(all, HasSubstr("flag --steam: "));
+  EXPECT_THAT(all, HasSubstr("flag -gr \"-1\": "));
+  EXPECT_THAT(all, HasSubstr("flag --grill: "));
+  EXPECT_THAT(all, HasSubstr("\nunknown flag --zzzzzz"));
+  const auto flags = parse({"bake"});
+  ASSERT_TRUE(flags.ok());
+  const std::vector<std::string> settings = {"grill=5"};
+  EXPECT_THAT(add_flags(*flags, settings).status().message(), HasSubstr("flag --grill \"5\": "));
+  EXPECT_THAT(help_markdown(kTable), HasSubstr("| `-gr, --grill` | there is no grill; use --temp 300 |"));
+}
+
+TEST(Flags, ForeignFlagThatTheTableHasIsNoSoundTable) {
+  constexpr ForeignFlag kOwn[] = {{"--fan", false, "there is one"}};
+  FlagTable table = kTable;
+  table.foreign = kOwn;
+  EXPECT_EQ(check_flag_table(table).message(), "command bake has --fan twice");
+  constexpr ForeignFlag kSilent[] = {{"--a", false, ""}};
+  table.foreign = kSilent;
+  EXPECT_FALSE(check_flag_table(table).ok());
 }
 
 TEST(Flags, UnknownFlagsAreExplained) {
