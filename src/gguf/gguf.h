@@ -6,7 +6,7 @@
 // large arrays of a vocabulary can be forgotten once they have been used. Tensors stay in the file and are read where
 // they are wanted: a file that is cut short or lost meanwhile makes read() fail, never the process. Work and memory are
 // linear in the file's size whatever its counts claim; nothing is allocated beyond twice what stands before the tensors
-// + 64 MiB. But for forget_arrays(), immutable and callable from any thread.
+// + 64 MiB. But for forget_arrays() and override_value(), immutable and callable from any thread.
 //
 // Format: the GGUF specification and docs/gguf-facts.md 1.1–1.3. A failure is one sentence that names the file and the
 // key or tensor: kNotFound, kIo (the system), kInvalidData (damaged, hostile, not GGUF), kUnsupported (another version,
@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "gguf/metadata.h"
+#include "gguf/override.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -60,8 +62,14 @@ class GgufFile {
   /// Gives back the memory of the large arrays (from 64 KiB on) whose keys begin with prefix: their entries stay, but
   /// without bytes. Pointers to entries, and views into those arrays, end. Forgets nothing of open_memory().
   void forget_arrays(std::string_view prefix);
+  /// From now on metadata() has this value, in the type that the file has there (an f32 stays one), so that it cannot
+  /// be told from a file with it. A key that the file lacks is added as converters write it: u32 where that holds the
+  /// number, else i64; f32; bool; string. The file is not written to. Pointers to entries end.
+  /// Errors: kInvalidArgument naming the key and what stands there, when that is of another kind, is an array, has no
+  /// such number, or says how the file is laid out; kNotFound: a key of the architecture, and the file names none.
+  Status override_value(const MetadataOverride& given);
   /// The bytes of a value of metadata(), read from the file, forgotten or not. Somebody may have written to the file:
-  /// they are not checked again. Errors: kIo.
+  /// they are not checked again. REQUIRES: it was not overridden. Errors: kIo.
   [[nodiscard]] Result<std::vector<std::byte>> read_value(const MetaValue& value) const;
   /// All tensors, in the order of the files.
   [[nodiscard]] std::span<const TensorInfo> tensors() const { return tensors_; }
@@ -105,6 +113,7 @@ class GgufFile {
   uint32_t version_ = 0;
   std::vector<Shard> shards_;
   Metadata metadata_;
+  std::list<std::string> overrides_;  // keys and values of metadata_ that are not the file's
   std::vector<TensorInfo> tensors_;
   std::vector<uint32_t> by_name_;  // indices into tensors_, sorted by name
 };

@@ -11,6 +11,7 @@
 #include "gguf/metadata_json.h"
 #include "runtime/context_memory.h"
 #include "runtime/memory_plan.h"
+#include "runtime/model_file.h"
 #include "runtime/model_state.h"
 #include "runtime/outline.h"
 #include "runtime/placement_switch.h"
@@ -29,8 +30,7 @@ class ModelLoader {
 
   Result<std::shared_ptr<ModelState>> run() {
     const auto start = std::chrono::steady_clock::now();
-    ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options_.path));
-    model_->file = std::make_unique<GgufFile>(std::move(file));
+    ASSIGN_OR_RETURN(model_->file, open_model_file(options_, log_));
     model_->text_status = read_text();
     // What the vocabulary was built from, 40 MB for one of 262,144 tokens: let go of, and given back.
     model_->file->forget_arrays("tokenizer.");

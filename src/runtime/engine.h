@@ -63,6 +63,7 @@ struct ModelOptions {
   std::string split_mode = "layer";          // none, layer, tensor
   std::vector<double> tensor_split;          // shares of the devices; empty: even
   std::vector<std::string> override_tensor;  // REGEX=DEVICE: where tiles with such tensors live, whatever the split
+  std::vector<std::string> override_kv;      // KEY=TYPE:VALUE: metadata in the place of the file's (gguf/override.h)
   int64_t n_cpu_moe = 0;                     // layers whose experts live on the last CPU device
   int64_t n_expert_slots = 0;  // above 0: experts sent elsewhere are streamed through so many slots of a device
   int n_cuts = 0;              // 0: from devices and shares. Equal bits need equal n_cuts and kernel class

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/home_override.h"
+#include "runtime/model_file.h"
 #include "runtime/placement_switch.h"
 
 namespace tessera {
@@ -162,8 +163,7 @@ void report_shares(const ModelState& model, SplitMode mode, const Shares& shares
 
 Result<std::unique_ptr<ModelState>> open_outline(const ModelOptions& options) {
   auto model = std::make_unique<ModelState>();
-  ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options.path));
-  model->file = std::make_unique<GgufFile>(std::move(file));
+  ASSIGN_OR_RETURN(model->file, open_model_file(options));
   model->file->forget_arrays("tokenizer.");
   TRY(define_model(*model, options.path));
   TRY(open_model_devices(*model, options, true));
