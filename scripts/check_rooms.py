@@ -43,7 +43,8 @@ ALLOWED = {
 }
 # Tools whose file name begins so may look one room deeper.
 TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement", "runtime/switch_plan.h"], "cmd_devices": ["device"],
-               "doctor": ["gguf", "device/registry.h", "models/architecture.h", "kernels/cpu/cpu_kernels.h"],
+               "doctor": ["gguf", "device/registry.h", "models/architecture.h", "kernels/cpu/cpu_kernels.h",
+                          "runtime/model_file.h"], "metadata_flags": ["gguf/override.h"],
                "cmd_bench": ["device/registry.h"], "cmd_batched_bench": ["runtime/switch_plan.h"],
                "cmd_share": ["residency"], "cmd_serve": ["server", "device/registry.h"],
                "cmd_version": ["kernels/cpu/cpu_kernels.h"]}

@@ -115,6 +115,17 @@ class Logits(CliTest):
         for (_, a), (_, b) in zip(found["top"], wanted["top"]):
             self.assertAlmostEqual(a, b, delta=bound)
 
+    def test_overridden_metadata(self):
+        def digest(*flags):
+            return self.good_json("logits", "-m", LLAMA, "--tokens", "1,2,3,4,5,6,7,8", *flags)["last"]["data"]
+        plain = digest()
+        self.assertEqual(digest("--rope-freq-base", "0", "--rope-scaling", "none", "--rope-scale", "8"), plain)
+        for flags, override in ((["--rope-freq-base", "500"], ".rope.freq_base=float:500"),
+                                (["--rope-freq-scale", "0.5"], ".rope.scaling.factor=float:2")):
+            changed = digest(*flags)
+            self.assertNotEqual(changed, plain)
+            self.assertEqual(digest("--override-kv", override), changed)
+
     def test_schema_and_values_of_the_reference(self):
         for name in ("tiny-llama", "tiny-qwen3"):
             reference = golden(name)
@@ -716,6 +727,18 @@ class Errors(CliTest):
         self.bad(2, "--top-k", "run", "-m", LLAMA, "-p", "x", "--top-k", "many")
         self.bad(2, "--cuts", "run", "-m", LLAMA, "-p", "x", "--cuts", "9")
         self.bad(2, 'unknown command "nonsense"', "help", "nonsense")
+
+    def test_flags_from_elsewhere_are_told_together(self):
+        done = run("serve", "-hf", "a/b", "--mmproj", "c", "-ngl", "99", "--zzzzzz")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr.decode(), r'^tessera: flag -hf "a/b": .*-m FILE\ntessera: flag --mmproj "c": .*\n'
+                                               r"tessera: unknown flag --zzzzzz.*\n$")
+
+    def test_overrides(self):
+        self.bad(2, "--override-kv a=i32:1: 'i32' is none of the types", "run", "-m", LLAMA, "-p", "x", "--override-kv", "a=i32:1")
+        self.bad(2, "--override-kv a: wanted KEY=TYPE:VALUE", "serve", "-m", f"a={LLAMA},override-kv=a")
+        self.bad(1, "--override-kv .block_count=str:1: the key 'llama.block_count' is u32", "tokenize", "-m", LLAMA,
+                 "--override-kv", ".block_count=str:1", "x")
 
     def test_models(self):
         self.bad(1, "cannot open 'no/such.gguf': No such file", "run", "-m", "no/such.gguf", "-p", "x")

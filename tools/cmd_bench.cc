@@ -16,6 +16,7 @@
 #include "decode_timer.h"
 #include "device/registry.h"
 #include "fit_flags.h"
+#include "metadata_flags.h"
 #include "report.h"
 #include "runtime/context.h"
 
@@ -129,6 +130,7 @@ Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& se
   options.cpu_isa = flags.get_string("cpu-isa");
   options.split_mode = setting.split_mode;
   read_fixed_homes(flags, options);
+  options.override_kv = metadata_overrides(flags);
   options.n_cuts = static_cast<int>(setting.n_cuts);
   options.n_threads = static_cast<int>(setting.n_threads);
   if (!setting.tensor_split.empty()) {

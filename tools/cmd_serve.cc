@@ -17,6 +17,7 @@
 #include "device/registry.h"
 #include "fit_flags.h"
 #include "generation.h"
+#include "metadata_flags.h"
 #include "model_specs.h"
 #include "policy_flags.h"
 #include "server/http_server.h"
@@ -276,6 +277,7 @@ Status check_serve(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const std::vector<ModelSpec> specs, model_specs(flags));
   for (const ModelSpec& spec : specs) {
     TRY(check_policy_flags(spec.flags));
+    TRY(check_metadata_flags(spec.flags));
   }
   return {};
 }

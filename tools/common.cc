@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/units.h"
+#include "metadata_flags.h"
 #include "progress_bar.h"
 
 namespace tessera {
@@ -43,6 +44,7 @@ ModelOptions placement_options(const ParsedFlags& flags) {
   options.cpu_isa = flags.get_string("cpu-isa");
   options.tensor_split = flags.get_float_list("tensor-split");
   read_fixed_homes(flags, options);
+  options.override_kv = metadata_overrides(flags);
   options.n_cuts = static_cast<int>(flags.get_uint("cuts"));
   options.context.n_ctx = static_cast<int64_t>(flags.get_uint("ctx-size"));
   options.context.n_batch = static_cast<int64_t>(flags.get_uint("batch-size"));
@@ -93,6 +95,7 @@ Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log
 Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags) {
   ModelOptions options;
   options.path = flags.get_string("model");
+  options.override_kv = metadata_overrides(flags);
   options.vocab_only = true;
   return Model::load(options, command_log(flags));
 }

@@ -8,7 +8,9 @@
 #include "doctor.h"
 #include "fit_flags.h"
 #include "gguf/gguf.h"
+#include "metadata_flags.h"
 #include "models/architecture.h"
+#include "runtime/model_file.h"
 
 namespace tessera {
 namespace {
@@ -127,8 +129,12 @@ ModelChecks check_model(const ParsedFlags& flags) {
     result.checks.push_back(std::move(check));
     return result.checks.back().verdict != Verdict::kBad;
   };
-  const Result<GgufFile> file = GgufFile::open(flags.get_string("model"));
+  Result<GgufFile> file = GgufFile::open(flags.get_string("model"));
   if (!add(check_file(file))) {
+    return result;
+  }
+  if (const Status status = override_metadata(*file, metadata_overrides(flags)); !status.ok()) {
+    add(bad("metadata", status.message(), "leave out what overrides it"));
     return result;
   }
   const Result<ModelDefinition> definition = build_model(*file);

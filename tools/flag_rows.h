@@ -1,6 +1,6 @@
 #pragma once
 // The rows of the flag table, by subject; flag_table.cc puts them together. Rows of several files may share a name when
-// no command has both.
+// no command has both. Flags of other engines, which are refused, stand beside them.
 
 #include <span>
 #include <string_view>
@@ -32,11 +32,13 @@ inline constexpr std::string_view kAllPlanned =
 inline constexpr std::string_view kGenerate = "run chat serve";  // that sample
 inline constexpr std::string_view kTerminal = "run chat";        // that answer in the terminal
 
+std::span<const FlagRow> model_rows();
 std::span<const FlagRow> sampling_rows();
 std::span<const FlagRow> server_rows();
 std::span<const FlagRow> bench_rows();
 std::span<const FlagRow> switch_rows();
 std::span<const FlagRow> plan_rows();
 std::span<const FlagRow> habit_rows();
+std::span<const ForeignFlag> foreign_flags();
 
 }  // namespace tessera

@@ -557,12 +557,14 @@ std::vector<FlagRow> joined(const Rows&... rows) {
 }  // namespace
 
 const FlagTable& tessera_flags() {
-  static const std::vector<FlagRow> kRows = joined(kInputRows, sampling_rows(), kEngineRows, switch_rows(), plan_rows(),
-                                                   server_rows(), bench_rows(), habit_rows());
+  static const std::vector<FlagRow> kRows =
+      joined(kInputRows, model_rows(), sampling_rows(), kEngineRows, switch_rows(), plan_rows(), server_rows(),
+             bench_rows(), habit_rows());
   static const FlagTable kTable{.program = "tessera",
                                 .summary = "GGUF language models, whole or split over devices, with the same bits",
                                 .commands = kCommands,
-                                .flags = kRows};
+                                .flags = kRows,
+                                .foreign = foreign_flags()};
   return kTable;
 }
 

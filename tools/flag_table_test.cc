@@ -4,6 +4,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -60,6 +61,29 @@ TEST(FlagTable, FamiliarNamesWork) {
   EXPECT_TRUE(flags->given("conversation"));
   EXPECT_THAT(flags->notes(), ElementsAre(HasSubstr("row is called tensor"), HasSubstr("-ngl has no effect"),
                                           HasSubstr("-fa has no effect")));
+}
+
+// Of a server's command line, what has to change is told in one go, and the rest is no mistake.
+TEST(FlagTable, ForeignCommandLineIsAnsweredWhole) {
+  std::istringstream words(
+      "serve -hf ggml-org/x-GGUF:Q8_0 --mmproj p.gguf -ngl 99 -fa on --no-mmap --mlock -md d.gguf -ngld 99 --draft 8 "
+      "--lora l.gguf -c 0 -ub 256 -ctk q8_0 -ctv q8_0 -cb --jinja --chat-template chatml --reasoning-format none "
+      "--slots --no-webui --metrics --props --no-warmup --check-tensors -gan 4 --defrag-thold 0.1 -nkvo -dev none "
+      "--numa distribute -tb 4 --pooling mean --embedding --rerank -a x --log-file f -lv 3 --offline --yarn-ext-factor "
+      "-1 --override-kv a=int:1 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768");
+  const std::vector<std::string> typed(std::istream_iterator<std::string>(words), {});
+  std::vector<const char*> args;
+  std::ranges::transform(typed, std::back_inserter(args), &std::string::c_str);
+  const Status status = parse_flags(tessera_flags(), args).status();
+  std::istringstream lines(status.message());
+  std::vector<std::string> flags;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.starts_with("flag ")) << line;
+    flags.push_back(line.substr(5, line.find_first_of(" :", 5) - 5));
+  }
+  EXPECT_THAT(flags, ElementsAre("-hf", "--mmproj", "-md", "-ngld", "--draft", "--lora", "--chat-template", "--props",
+                                 "--check-tensors", "-gan", "--rerank", "--log-file", "--yarn-ext-factor"));
+  EXPECT_THAT(status.message(), HasSubstr("flag -hf \"ggml-org/x-GGUF:Q8_0\": tessera has none like it: no network"));
 }
 
 TEST(FlagTable, ReferencePageIsCurrent) {

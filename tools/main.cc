@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "common.h"
 #include "flag_table.h"
+#include "metadata_flags.h"
 #include "phase_split.h"
 #include "policy_flags.h"
 
@@ -75,9 +76,14 @@ constexpr CommandEntry kCommandEntries[] = {
     {"help", cmd_help, check_help},
 };
 
+// A message may have several lines: flags that are wrong are told together.
 int fail(const Status& status, int exit_status) {
-  const std::string line = "tessera: " + status.message() + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::string lines = "tessera: ";
+  for (const char c : status.message()) {
+    lines += c == '\n' ? "\ntessera: " : std::string(1, c);
+  }
+  lines += "\n";
+  std::fwrite(lines.data(), 1, lines.size(), stderr);
   return exit_status;
 }
 
@@ -107,8 +113,10 @@ int run_program(std::span<const char* const> args) {
     if (entry.name != flags->command().name) {
       continue;
     }
-    if (const Status usage = entry.check == nullptr ? Status() : entry.check(*flags); !usage.ok()) {
-      return fail(usage, kUsage);
+    for (const auto check : {&check_metadata_flags, entry.check}) {
+      if (const Status usage = check == nullptr ? Status() : check(*flags); !usage.ok()) {
+        return fail(usage, kUsage);
+      }
     }
     const Status status = entry.run(*flags);
     return status.ok() ? 0 : fail(status, status.code() == ErrorCode::kCancelled ? kInterrupted : kFailed);

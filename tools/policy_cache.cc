@@ -116,12 +116,13 @@ std::string policy_key(const Context& context, const ModelOptions& options) {
   }
   return fmt::format(
       "{} layers={} embd={} heads={}/{} vocab={} params={} bytes={} devices={} threads={} mask={} range={} strict={} "
-      "numa={} cuts={} kernels={}/{} shares={} homes={} cpu_moe={} slots={} ctx={} batch={} ubatch={} kv={}/{}",
+      "numa={} cuts={} kernels={}/{} shares={} homes={} cpu_moe={} slots={} ctx={} batch={} ubatch={} kv={}/{}{}{}",
       s.architecture, s.n_layer, s.n_embd, s.n_head, s.n_kv_head, s.n_vocab, s.n_params, s.file_bytes, devices,
       options.n_threads > 0 ? options.n_threads : hardware_threads(), options.cpu_mask, options.cpu_range,
       options.cpu_strict, options.numa, s.n_cuts, s.kernel_class, s.cpu_isa, fmt::join(options.tensor_split, "/"),
       fmt::join(options.override_tensor, ","), options.n_cpu_moe, options.n_expert_slots,
-      std::min(c.n_ctx, kLongestMeasured), c.n_batch, c.n_ubatch, dtype_name(c.k_type), dtype_name(c.v_type));
+      std::min(c.n_ctx, kLongestMeasured), c.n_batch, c.n_ubatch, dtype_name(c.k_type), dtype_name(c.v_type),
+      options.override_kv.empty() ? "" : " overrides=", fmt::join(options.override_kv, ","));
 }
 
 std::optional<SplitMeasures> read_policy_cache(const std::string& path, const std::string& key, const Log& log) {

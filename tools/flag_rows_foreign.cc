@@ -1,0 +1,81 @@
+// What llama.cpp's programs have and this one does not. A flag that changes no answer is accepted instead, with a note:
+// flag_rows_habit.cc.
+
+#include "flag_rows.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kNoNetwork =
+    "no network connection is opened; fetch the file, such as with curl -LO URL, and give it with -m FILE";
+constexpr std::string_view kNoAdapters =
+    "adapters are not applied to a loaded model; merge it into the model's file and give that with -m FILE";
+constexpr std::string_view kNoMedia = "images and sound are not read, text alone; leave it out";
+constexpr std::string_view kNoTools = "the server calls no tools and forwards nothing; clients run what a model calls";
+
+constexpr ForeignFlag kFlags[] = {
+    // ---- models
+    {"-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo", true, kNoNetwork},
+    {"-cl --cache-list", false, "files are not downloaded, and none are kept; give them with -m FILE"},
+    {"--lora --lora-scaled", true, kNoAdapters},
+    {"--lora-init-without-apply", false, kNoAdapters},
+    {"--control-vector --control-vector-scaled --control-vector-layer-range", true,
+     "control vectors are not added to a model; leave it out"},
+    {"--check-tensors", false,
+     "weights are not searched for values that are no numbers; tessera doctor -m FILE says whether a file is whole, "
+     "and sha256sum whether it is the right one"},
+    {"--models-dir --models-preset", true,
+     "models are named on the command line: --model NAME=FILE, as many as wanted"},
+    {"--models-autoload --no-models-autoload", false, "a model is loaded when a request names it; leave it out"},
+    {"--sleep-idle-seconds", true,
+     "a model stays loaded until another needs its room; name several with --model NAME=FILE, and see --models-max"},
+
+    // ---- positions
+    {"--yarn-ext-factor --yarn-beta-slow --yarn-beta-fast", true,
+     "YaRN is computed with the paper's numbers, as most models want it (--yarn-ext-factor 1 --yarn-beta-slow 1 "
+     "--yarn-beta-fast 32); leave it out"},
+    {"-gan --grp-attn-n -gaw --grp-attn-w", true,
+     "no attention is grouped; for contexts longer than the model's use --rope-scaling yarn --rope-scale N"},
+
+    // ---- media
+    {"-mm --mmproj -mmu --mmproj-url --image --audio --image-min-tokens --image-max-tokens --media-path", true,
+     kNoMedia},
+    {"--mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload", false, kNoMedia},
+
+    // ---- speculative decoding
+    {"-md --model-draft -hfd -hfrd --hf-repo-draft --draft --draft-n --draft-max --draft-min --draft-n-min "
+     "--draft-p-min --draft-p-split -cd --ctx-size-draft -devd --device-draft -ngld --gpu-layers-draft "
+     "--n-gpu-layers-draft -td --threads-draft -tbd --threads-batch-draft -ctkd --cache-type-k-draft -ctvd "
+     "--cache-type-v-draft --spec-type -lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+     true,
+     "there is no speculative decoding, which changes the speed alone; leave it out, and the answers are the same"},
+
+    // ---- chat and answers
+    {"--chat-template", true,
+     "templates have no names here; write it into a file and give that with --chat-template-file FILE"},
+    {"--rerank --reranking", false,
+     "there is no reranking; /v1/embeddings, with --embeddings, gives vectors to compare"},
+    {"--props", false,
+     "GET /props is always answered, and nothing can be changed there; settings are flags, and those of a request"},
+    {"--api-prefix", true, "routes begin at /; put a proxy before it that takes the prefix away"},
+    {"--ssl-key-file --ssl-cert-file", true, "the server speaks plain HTTP; put a proxy that does TLS before it"},
+    {"--tools", true, kNoTools},
+    {"--webui-mcp-proxy --no-webui-mcp-proxy", false, kNoTools},
+    {"--webui-config --webui-config-file", true,
+     "the page keeps its settings in the browser; --path FOLDER serves another page"},
+
+    // ---- the machine
+    {"--rpc", true, "devices are those of this machine; tessera devices lists them"},
+    {"--prio --prio-batch", true, "threads run as the system schedules them; start the program under nice or chrt"},
+    {"-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch", true,
+     "--cpu-mask, --cpu-range and --cpu-strict hold for prompts and generation"},
+    {"--log-file", true, "messages go to standard error; write 2> FILE"},
+};
+
+}  // namespace
+
+std::span<const ForeignFlag> foreign_flags() {
+  return kFlags;
+}
+
+}  // namespace tessera
