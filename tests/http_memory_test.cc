@@ -129,9 +129,8 @@ TEST(HttpMemory, EventsAreSentWholeOrNotAtAll) {
         (void)exchange.send_events("data: 1\n\n");
       },
       [](const std::string& reply, bool failed) {
-        EXPECT_THAT(reply, EndsWith("9\r\ndata: 1\n\n\r\n0\r\n\r\n"));
-        EXPECT_EQ(reply.find("1388\r\n" + kText + "\r\n") == std::string::npos, failed);
-        EXPECT_EQ(reply.find("xx") == std::string::npos, failed);
+        const std::string events = failed ? "" : "1388\r\n" + kText + "\r\n";
+        EXPECT_THAT(reply, EndsWith("\r\n\r\n" + events + "9\r\ndata: 1\n\n\r\n0\r\n\r\n"));
       });
 }
 
