@@ -65,11 +65,7 @@ class PackedWeights {
     quants_ = group_ + kFormat.quants_at(b);
     head_ = group_ + kFormat.head_at(b);
     within_ = b % kFormat.unit_blocks();
-    constexpr int64_t kBlockBytes = kFormat.unit_bytes() / kFormat.unit_blocks();
-#pragma GCC unroll 16
-    for (int64_t ahead = 0; ahead < kBlockBytes; ahead += kLineBytes) {
-      __builtin_prefetch(quants_ + kPrefetchBytes<kGroups> + ahead);
-    }
+    ask_ahead<kGroups>();
     if constexpr (kFormat.bits == 3) {
       high_[0] = load_bytes(quants_ + 2 * kLineBytes);
     } else if constexpr (kFormat.bits == 5 || kFormat.bits == 6) {
@@ -143,6 +139,17 @@ class PackedWeights {
   [[nodiscard]] F32x16 min_difference() const { return load_f16(f16_at(32)) * (half_min(1) - half_min(0)); }
 
  private:
+  /// Of groups that are read side by side, each goes on where the next ones begin: behind the last of them.
+  template <int kGroups>
+  void ask_ahead() const {
+    constexpr int64_t kBlockBytes = kFormat.unit_bytes() / kFormat.unit_blocks();
+    const std::byte* const next = quants_ + kPrefetchBytes<kGroups>;
+    const std::byte* const ahead = next < group_ + group_bytes_ ? next : next + (kGroups - 1) * group_bytes_;
+#pragma GCC unroll 16
+    for (int64_t line = 0; line < kBlockBytes; line += kLineBytes) {
+      __builtin_prefetch(ahead + line);
+    }
+  }
   [[nodiscard]] const uint16_t* f16_at(int64_t at) const { return reinterpret_cast<const uint16_t*>(head_ + at); }
   [[nodiscard]] const int8_t* i8_at(int64_t at) const { return reinterpret_cast<const int8_t*>(head_ + at); }
   /// kFoldedMin: the minimum's factor of a half, minus 8.
