@@ -7,6 +7,7 @@
 #include <ctime>
 #include <fstream>
 #include <linux/futex.h>
+#include <new>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -90,6 +91,8 @@ Result<std::thread> start_thread(const std::string& name, std::function<void()> 
     thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
     reason = error.what();
+  } catch (const std::bad_alloc&) {  // not past the mask, which is the caller's
+    reason = "no memory left";
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!thread.joinable()) {
