@@ -731,7 +731,7 @@ class Errors(CliTest):
     def test_flags_from_elsewhere_are_told_together(self):
         done = run("serve", "-hf", "a/b", "--mmproj", "c", "-ngl", "99", "--zzzzzz")
         self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stderr.decode(), r'^tessera: flag -hf "a/b": .*-m FILE\ntessera: flag --mmproj "c": .*\n'
+        self.assertRegex(done.stderr.decode(), r'^tessera: flag -hf: .*-m FILE\ntessera: flag --mmproj: .*\n'
                                                r"tessera: unknown flag --zzzzzz.*\n$")
 
     def test_overrides(self):

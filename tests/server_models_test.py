@@ -351,5 +351,40 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
 
+class SharedDevices(unittest.TestCase):
+    def start(self, *flags):
+        server = ModelsServer(f"a={MODEL}", f"b={OTHER}", flags=("--device", "cpu:0,cpu:1", "-c", "512", *flags))
+        self.addCleanup(server.stop)
+        return server
+
+    def used(self, server, name):
+        """Bytes of each device that the model holds; it is loaded for that."""
+        server.tokens(name)
+        return [device["used_bytes"] for device in server.call("GET", f"/placement?model={name}")[2]["devices"]]
+
+    def move(self, server, shares):
+        return server.call("POST", "/placement", {"model": "a", "split_mode": "layer", "tensor_split": shares})
+
+    def test_what_a_switch_took_the_other_model_lacks(self):
+        free = self.start()
+        b = self.used(free, "b")[1]
+        self.used(free, "a")
+        whole = [device["used_bytes"] for device in self.move(free, [0, 1])[2]["devices"]][1]
+        server = self.start("--device-memory", str(whole + b - 4096))
+        alone = server.tokens("a")
+        status, _, reply = self.move(server, [0, 1])
+        self.assertEqual(status, 200, reply)
+        status, _, reply = server.call("POST", "/completion", {**PROMPT, "model": "b"})
+        self.assertEqual(status, 503, reply)
+        self.assertRegex(reply["error"]["message"], r"does not fit: cpu:1 needs [\d.]+ MiB .* and has [\d.]+")
+        self.assertEqual(server.tokens("a"), alone)
+        self.assertEqual(self.move(server, [1, 1])[0], 200)
+        self.assertEqual(server.call("POST", "/models/load", {"model": "b"})[0], 200)
+        server.tokens("b")
+        status, _, reply = self.move(server, [0, 1])
+        self.assertEqual(status, 409, reply)
+        self.assertEqual(server.tokens("a"), alone)
+
+
 if __name__ == "__main__":
     main()

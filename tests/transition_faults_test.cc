@@ -684,7 +684,8 @@ TEST(TransitionLimits, WhatIsGivenBackStaysAtHand) {
     Pair pair(tight);
     uint64_t most = 0;
     for (int i = 0; i < 4; ++i) {
-      const auto report = pair.model().set_placement(i % 2 == 0 ? kTensor : kLayer, {.staging_bytes = limit});
+      const TransitionOptions options = {.staging_bytes = limit, .ahead_bytes = i < 2 ? 0 : kAllAhead};
+      const auto report = pair.model().set_placement(i % 2 == 0 ? kTensor : kLayer, options);
       ASSERT_TRUE(report.ok()) << report.status().message();
       for (size_t d = 0; d < kDevices; ++d) {
         const FaultyDevice& device = pair.device(d);

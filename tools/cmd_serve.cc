@@ -186,7 +186,8 @@ class SpecSource final : public ModelSource {
 
   Result<std::shared_ptr<ServedModel>> load(size_t model, const LoadPlacement& placement,
                                             const std::atomic<bool>& cancelled) override {
-    ASSIGN_OR_RETURN(const ModelOptions options, options_of(model, placement, log_));
+    ASSIGN_OR_RETURN(ModelOptions options, options_of(model, placement, log_));
+    options.memory_ledger = ledger_;
     return load_served(specs_[model], options, cache_, log_, cancelled);
   }
 
@@ -213,6 +214,7 @@ class SpecSource final : public ModelSource {
   const KeptPromptsOptions cache_;
   const Log log_;
   const uint64_t machine_bytes_;  // free when the server began
+  const std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
 };
 
 Result<std::shared_ptr<ModelRegistry>> start_registry(const ParsedFlags& flags, const Log& log) {

@@ -14,7 +14,8 @@ constexpr FlagRow kRows[] = {
      .commands = "run chat serve tokenize template logits embedding perplexity batched-bench bench-switch bench plan "
                  "doctor",
      .help = "Read the model as if its file had this metadata, such as tokenizer.ggml.add_bos_token=bool:false; TYPE "
-             "is int, float, bool or str. Before a KEY that begins with a dot goes the architecture's name. Saved "
+             "is int, float, bool or str. Before a KEY that begins with a dot goes the architecture's name; \\, is a "
+             "comma within a VALUE. Saved "
              "states and prompt caches are of the model that this makes. Of two values for one key the last counts, "
              "also of the flags below"},
     {.name = "rope-scaling",
@@ -67,7 +68,9 @@ constexpr FlagRow kRows[] = {
      .max = 1e6,
      .group = kModel,
      .commands = kAllPlanned,
-     .help = "Factor on what positions add to attention: .rope.scaling.attn_factor; 0 or below: the file's"},
+     .help =
+         "Factor on what positions add to attention, in the place of .rope.scaling.attn_factor (not times it); 0 or "
+         "below: the file's"},
 };
 
 }  // namespace

@@ -35,16 +35,6 @@ std::string rope_override(const RopeFlag& flag, const std::string& text) {
   return fmt::format("{}={}:{}", flag.key, flag.type, flag.is_inverse ? fmt::format("{}", 1 / number) : text);
 }
 
-std::vector<std::string> split_at_commas(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 }  // namespace
 
 std::vector<std::string> metadata_overrides(const ParsedFlags& flags) {

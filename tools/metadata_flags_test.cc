@@ -31,6 +31,11 @@ TEST(MetadataFlags, AreOverridesInTheirOrder) {
                   ".rope.scaling.attn_factor=float:1.5", "a=int:2", ".rope.scaling.factor=float:4"));
 }
 
+TEST(MetadataFlags, ACommaMayBePartOfAValue) {
+  EXPECT_THAT(metadata_overrides(parse({"--override-kv", "a=str:{{ x\\, y }},b=int:1"})),
+              ElementsAre("a=str:{{ x, y }}", "b=int:1"));
+}
+
 TEST(MetadataFlags, SomeValuesStandForTheFiles) {
   EXPECT_THAT(metadata_overrides(parse({"--rope-scale", "0", "--rope-freq-scale", "0", "--rope-freq-base", "0.0",
                                         "--yarn-orig-ctx", "0", "--yarn-attn-factor", "-1.0"})),

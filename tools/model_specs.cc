@@ -30,20 +30,6 @@ Status invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
 
-// Parts of a text between commas; "\," is a comma within one.
-std::vector<std::string> split_at_commas(std::string_view text) {
-  std::vector<std::string> parts(1);
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == ',') {
-      parts.emplace_back();
-      continue;
-    }
-    i += text.substr(i).starts_with("\\,") ? 1 : 0;
-    parts.back() += text[i];
-  }
-  return parts;
-}
-
 // Where the name of a --model ends; 0: it has none.
 size_t name_length(std::string_view text) {
   const size_t equals = text.find('=');

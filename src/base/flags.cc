@@ -285,6 +285,7 @@ class FlagParser {
         result_.positional_.emplace_back(arg);
       }
     }
+    refuse_rest();
     TRY(check_refused(mistake));
     TRY(check_positional());
     TRY(check_required());
@@ -332,7 +333,7 @@ class FlagParser {
     return {};
   }
 
-  // Whether it is a foreign flag; notes what to say of it and passes its value over.
+  // Whether it is a foreign flag; notes what to say of it and passes its value over, which may be a secret.
   bool refuse_foreign(std::string_view arg, std::string_view spelled) {
     const auto flag = std::ranges::find_if(table_.foreign, [&](const ForeignFlag& candidate) {
       const auto names = flags_internal::split_words(candidate.names);
@@ -341,14 +342,22 @@ class FlagParser {
     if (flag == table_.foreign.end()) {
       return false;
     }
-    std::string shown(spelled);
-    if (arg.size() > spelled.size()) {
-      shown += " " + quoted(arg.substr(spelled.size() + 1));
-    } else if (flag->takes_value && next_ < args_.size() && is_value(args_[next_])) {
-      shown += " " + quoted(args_[next_++]);
+    if (arg.size() == spelled.size() && flag->takes_value && next_ < args_.size() && is_value(args_[next_])) {
+      ++next_;
     }
-    refused_.push_back(fmt::format("flag {}: {} has none like it: {}", shown, table_.program, flag->why));
+    refused_.push_back(fmt::format("flag {}: {} has none like it: {}", spelled, table_.program, flag->why));
     return true;
+  }
+
+  // Behind a mistake: which other flags are foreign.
+  void refuse_rest() {
+    while (next_ < args_.size() && std::string_view(args_[next_]) != "--") {
+      const std::string_view arg = args_[next_++];
+      const std::string_view spelled = arg.substr(0, arg.find('='));
+      if (!find_flag(table_, result_.command_->name, spelled)) {
+        refuse_foreign(arg, spelled);
+      }
+    }
   }
 
   // Also -1 and - alone are values.
@@ -429,6 +438,19 @@ class FlagParser {
   ParsedFlags result_;
   std::vector<std::string> refused_;  // what to say of foreign flags
 };
+
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ',') {
+      parts.emplace_back();
+      continue;
+    }
+    i += text.substr(i).starts_with("\\,") ? 1 : 0;
+    parts.back() += text[i];
+  }
+  return parts;
+}
 
 Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* const> args) {
   std::string_view name = args.empty() ? std::string_view("help") : args[0];

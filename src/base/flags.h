@@ -138,6 +138,9 @@ class ParsedFlags {
 /// REQUIRES: text was accepted by a kUint list row (as every Use::text of such a row was).
 std::vector<uint64_t> parse_uint_list(std::string_view text);
 
+/// Parts of a text between commas; "\," is a comma within one.
+std::vector<std::string> split_at_commas(std::string_view text);
+
 /// Parses a command line. args: what follows the program's name; the first is the command (`--help` and `--version`
 /// stand for `help` and `version`; no argument at all for `help`). table must outlive the result.
 /// Errors: kInvalidArgument with a message that names the flag, what was found and what is right: an unknown command or

@@ -254,7 +254,7 @@ TEST(Flags, EnumsSuggestAndRename) {
 }
 
 TEST(Flags, ForeignFlagsAreToldAllAtOnce) {
-  constexpr const char* kGrill = "flag -gr \"5\": oven has none like it: there is no grill; use --temp 300";
+  constexpr const char* kGrill = "flag -gr: oven has none like it: there is no grill; use --temp 300";
   EXPECT_EQ(error_of({"bake", "-gr", "5"}), kGrill);
   EXPECT_EQ(error_of({"bake", "-gr=5", "-t", "20"}), kGrill);
   EXPECT_EQ(error_of({"bake", "--grill"}), "flag --grill: oven has none like it: there is no grill; use --temp 300");
@@ -263,13 +263,15 @@ TEST(Flags, ForeignFlagsAreToldAllAtOnce) {
   const std::string all = error_of({"bake", "--steam", "-gr", "-1", "--grill", "-t", "20", "--zzzzzz", "--temp", "x"});
   EXPECT_EQ(std::ranges::count(all, '\n'), 3);
   EXPECT_THAT(all, HasSubstr("flag --steam: "));
-  EXPECT_THAT(all, HasSubstr("flag -gr \"-1\": "));
+  EXPECT_THAT(all, HasSubstr("flag -gr: "));
   EXPECT_THAT(all, HasSubstr("flag --grill: "));
   EXPECT_THAT(all, HasSubstr("\nunknown flag --zzzzzz"));
+  EXPECT_EQ(std::ranges::count(error_of({"bake", "--zzzzzz", "-t", "20", "--steam", "-gr", "5"}), '\n'), 2)
+      << "also behind another mistake";
   const auto flags = parse({"bake"});
   ASSERT_TRUE(flags.ok());
   const std::vector<std::string> settings = {"grill=5"};
-  EXPECT_THAT(add_flags(*flags, settings).status().message(), HasSubstr("flag --grill \"5\": "));
+  EXPECT_THAT(add_flags(*flags, settings).status().message(), HasSubstr("flag --grill: "));
   EXPECT_THAT(help_markdown(kTable), HasSubstr("| `-gr, --grill` | there is no grill; use --temp 300 |"));
 }
 

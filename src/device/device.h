@@ -125,10 +125,11 @@ class MemoryRange {
   /// Grows or shrinks the backed part. New bytes are zero, but for those that shrink() left at hand. Errors, of growing
   /// only: kDoesNotFit (over budget, says needed and free), kOutOfMemory; then nothing changed. Shrinking never fails.
   virtual Status resize(uint64_t bytes) = 0;
-  /// Shrinks, and may leave the first spare_bytes of what is given back at hand (Device::spare_bytes()): this range
-  /// grows into them quickly, and finds what it had there; what goes to others is zero for them, as always. Ends what
-  /// an earlier call left beyond that; so does resize() to less.
-  virtual void shrink(uint64_t bytes, uint64_t spare_bytes) = 0;
+  /// Shrinks, and may leave the first of what is given back at hand (Device::spare_bytes()), as long as the device then
+  /// has no more than most_spare bytes so: this range grows into them quickly, and may find there what it had; what
+  /// goes to others is zero for them, as always. Ends what an earlier call left beyond that; so does resize() to less.
+  /// REQUIRES: bytes <= committed_bytes().
+  virtual void shrink(uint64_t bytes, uint64_t most_spare) = 0;
 };
 
 /// What a device is. Constant for its life.
@@ -146,7 +147,7 @@ class Device {
   virtual ~Device() = default;
   [[nodiscard]] virtual const DeviceInfo& info() const = 0;
 
-  /// Bytes this logical device may use, and uses now, over all its ranges.
+  /// Bytes this logical device may use, and uses now, over all its ranges, and those of others who share it.
   [[nodiscard]] virtual uint64_t budget_bytes() const = 0;
   [[nodiscard]] virtual uint64_t used_bytes() const = 0;
   /// Bytes that ranges have given back (MemoryRange::shrink()), and that this process holds still. They are free to

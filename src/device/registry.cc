@@ -95,6 +95,7 @@ Result<DeviceSet> open_devices(const DeviceOptions& options) {
   CpuDeviceOptions cpu;
   cpu.names.clear();
   cpu.n_threads = options.n_threads;
+  cpu.ledger = options.ledger;
   cpu.kernel_class = options.cpu_kernel_class;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].backend == "cpu") {

@@ -13,6 +13,7 @@
 
 #include "device/cpu/cpu_affinity.h"
 #include "device/device.h"
+#include "device/memory_budget.h"
 
 namespace tessera {
 
@@ -32,9 +33,10 @@ inline constexpr size_t kMaxDevices = 16;
 Result<std::vector<DeviceSpec>> parse_device_names(const std::vector<std::string>& names);
 
 struct DeviceOptions {
-  std::vector<std::string> names;      // of --device; empty: cpu:0
-  std::vector<uint64_t> budget_bytes;  // of --device-memory: none, one for all, or one for each name
-  int n_threads = 0;                   // of --threads, shared by the CPU devices; 0: what the machine runs at once
+  std::vector<std::string> names;             // of --device; empty: cpu:0
+  std::vector<uint64_t> budget_bytes;         // of --device-memory: none, one for all, or one for each name
+  std::shared_ptr<MemoryLedger> ledger = {};  // where others count what they use of CPU devices; null: nobody does
+  int n_threads = 0;  // of --threads, shared by the CPU devices; 0: what the machine runs at once
   std::string cpu_kernel_class = "cpu-scalar";
   CpuAffinityOptions cpu_affinity;  // of --cpu-mask, --cpu-range, --cpu-strict, --numa
 };

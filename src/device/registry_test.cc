@@ -107,5 +107,35 @@ TEST(CpuHost, ReadsProcTexts) {
   EXPECT_EQ(processor_name("processor\t: 0\n"), "");
 }
 
+// Two models on the same devices: what one uses, the other lacks; what one has at hand, the other gets.
+TEST(Registry, ALedgerCountsForAllItsLists) {
+  constexpr uint64_t kMiB = 1 << 20;
+  DeviceOptions options;
+  options.names = {"cpu:0", "cpu:1"};
+  options.budget_bytes = {16 * kMiB};
+  options.n_threads = 1;
+  options.ledger = std::make_shared<MemoryLedger>();
+  const auto first = open_devices(options);
+  options.names = {"cpu:1"};
+  const auto second = open_devices(options);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const Device& mine = *first->devices[1];
+  const Device& other = *second->devices[0];
+  const auto weights = (*first)[1].reserve(64 * kMiB, "weights");
+  const auto others = (*second)[0].reserve(64 * kMiB, "weights");
+  ASSERT_TRUE(weights.ok() && others.ok());
+  ASSERT_TRUE((*weights)->resize(10 * kMiB).ok());
+  EXPECT_EQ(other.used_bytes(), 10 * kMiB);
+  EXPECT_EQ((*first)[0].used_bytes(), 0U);
+  EXPECT_EQ((*others)->resize(7 * kMiB).code(), ErrorCode::kDoesNotFit);
+  EXPECT_TRUE((*others)->resize(6 * kMiB).ok());
+  (*weights)->shrink(kMiB, 9 * kMiB);
+  EXPECT_EQ(other.spare_bytes(), 9 * kMiB);
+  EXPECT_TRUE((*others)->resize(11 * kMiB).ok());
+  EXPECT_EQ(mine.used_bytes(), 12 * kMiB);
+  EXPECT_EQ(mine.spare_bytes(), 4 * kMiB) << "only what is in the way goes";
+  EXPECT_TRUE((*weights)->resize(5 * kMiB).ok());
+}
+
 }  // namespace
 }  // namespace tessera

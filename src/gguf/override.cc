@@ -145,8 +145,9 @@ Status GgufFile::override_value(const MetadataOverride& given) {
   const std::optional<std::string> bytes = encode(given.value, type);
   if (!bytes) {
     const std::string_view wanted = kind_of(type);
-    return invalid(fmt::format("the key {} is {} in the file{}", quoted(key),
-                               old != nullptr ? old->type_text() : std::string(meta_type_name(type)),
+    return invalid(fmt::format("the key {} {}{}", quoted(key),
+                               old != nullptr ? fmt::format("is {} in the file", old->type_text())
+                                              : fmt::format("is new, as {}", meta_type_name(type)),
                                wanted.empty()                          ? ", which cannot be overridden"
                                : wanted == kKinds[given.value.index()] ? ", whose range has no such number"
                                                                        : fmt::format("; write {}:VALUE", wanted)));

@@ -44,6 +44,7 @@ inline constexpr int64_t kMaxExpertSlots = 1024;
 /// Most of ContextOptions::n_snapshots.
 inline constexpr int32_t kMaxSnapshots = 1'000'000;
 
+class MemoryLedger;  // device/memory_budget.h
 struct DeviceOptions;
 struct DeviceSet;
 /// Opens the devices that options ask for (device/registry.h), in their order.
@@ -51,20 +52,21 @@ using DeviceOpener = std::function<Result<DeviceSet>(const DeviceOptions& option
 
 struct ModelOptions {
   std::string path;
-  std::vector<std::string> devices;          // of --device; empty: cpu:0
-  std::vector<uint64_t> device_memory;       // of --device-memory: none, one for all, or one each
-  int n_threads = 0;                         // over all devices; 0: what the machine runs at once
-  std::string cpu_mask;                      // CPUs for the threads, hexadecimal; empty: any. With cpu_range: both
-  std::string cpu_range;                     // the same as LO-HI
-  bool cpu_strict = false;                   // each thread on one of these CPUs
-  std::string numa = "none";                 // none, distribute, isolate, numactl (device/cpu/cpu_affinity.h)
-  std::string kernels = "auto";              // auto, fast, scalar
-  std::string cpu_isa = "auto";              // auto, portable, avx2, avxvnni, avx512
-  std::string split_mode = "layer";          // none, layer, tensor
-  std::vector<double> tensor_split;          // shares of the devices; empty: even
-  std::vector<std::string> override_tensor;  // REGEX=DEVICE: where tiles with such tensors live, whatever the split
-  std::vector<std::string> override_kv;      // KEY=TYPE:VALUE: metadata in the place of the file's (gguf/override.h)
-  int64_t n_cpu_moe = 0;                     // layers whose experts live on the last CPU device
+  std::vector<std::string> devices;             // of --device; empty: cpu:0
+  std::vector<uint64_t> device_memory;          // of --device-memory: none, one for all, or one each
+  std::shared_ptr<MemoryLedger> memory_ledger;  // of models that share CPU devices: what one uses, the others lack
+  int n_threads = 0;                            // over all devices; 0: what the machine runs at once
+  std::string cpu_mask;                         // CPUs for the threads, hexadecimal; empty: any. With cpu_range: both
+  std::string cpu_range;                        // the same as LO-HI
+  bool cpu_strict = false;                      // each thread on one of these CPUs
+  std::string numa = "none";                    // none, distribute, isolate, numactl (device/cpu/cpu_affinity.h)
+  std::string kernels = "auto";                 // auto, fast, scalar
+  std::string cpu_isa = "auto";                 // auto, portable, avx2, avxvnni, avx512
+  std::string split_mode = "layer";             // none, layer, tensor
+  std::vector<double> tensor_split;             // shares of the devices; empty: even
+  std::vector<std::string> override_tensor;     // REGEX=DEVICE: where tiles with such tensors live, whatever the split
+  std::vector<std::string> override_kv;         // KEY=TYPE:VALUE: metadata in the place of the file's (gguf/override.h)
+  int64_t n_cpu_moe = 0;                        // layers whose experts live on the last CPU device
   int64_t n_expert_slots = 0;  // above 0: experts sent elsewhere are streamed through so many slots of a device
   int n_cuts = 0;              // 0: from devices and shares. Equal bits need equal n_cuts and kernel class
   bool vocab_only = false;     // tokenizer and template only; no device is opened
@@ -157,7 +159,7 @@ struct TransitionReport {
   uint64_t local_bytes = 0;  // copied within a device, also to close holes
   uint64_t held_bytes = 0;   // by holes left open, until the next switch or new context closes them
   int64_t n_moves = 0;
-  std::vector<uint64_t> peak_bytes;  // by device: what it held while bytes moved, spare_bytes included
+  std::vector<uint64_t> peak_bytes;  // by device: what it held while bytes moved, of all models and at hand
   std::vector<double> shares;        // by device: as rounded; none for the general form
 };
 

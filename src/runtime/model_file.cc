@@ -7,16 +7,17 @@ namespace tessera {
 
 Status override_metadata(GgufFile& file, std::span<const std::string> overrides, const Log& log) {
   for (const std::string& text : overrides) {
+    // Flags of several names end here (tools/metadata_flags.h); this one says the same as each of them.
     const auto named = [&](const Status& status) { return status.with_context(fmt::format("--override-kv {}", text)); };
     const Result<MetadataOverride> given = parse_override(text);
     if (!given.ok()) {
       return named(given.status());
     }
-    const bool is_new = !given->key.starts_with('.') && !file.metadata().has(given->key);
+    const size_t n_entries = file.metadata().entries().size();
     if (const Status status = file.override_value(*given); !status.ok()) {
       return named(status);
     }
-    if (is_new) {
+    if (file.metadata().entries().size() > n_entries) {
       log.info(fmt::format("--override-kv {}: the file has no such key; it is added", text));
     }
   }

@@ -1,7 +1,7 @@
 #pragma once
-// The file of a model, with what the options say in the place of its metadata. The one way from a path to a model:
-// everything read from its metadata, and the fingerprint that saved states are bound to, is of the model as it was
-// asked for.
+// The file of a model, with what the options say in the place of its metadata. The one way from a path to a model (but
+// for the doctor, who looks at the file first and calls the second half): everything read from its metadata, and the
+// fingerprint that saved states are bound to, is of the model as it was asked for.
 
 #include <memory>
 #include <span>

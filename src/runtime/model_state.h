@@ -58,11 +58,12 @@ class ModelState {
   DeviceSet devices;
   std::vector<DeviceWeights> weights;                 // by device
   std::vector<std::unique_ptr<MemoryRange>> staging;  // by device, of switches; none before the first one
-  std::vector<ContextMemory*> contexts;               // those that are open
-  bool switching = false;                             // a transition runs: nothing else may
-  std::shared_ptr<CopyAhead> ahead;                   // the last one; null: none. Others end it by end_copying_ahead()
-  bool spread = false;                                // tiles lie behind holes, which the end of the switch closes
-  Status lost;                                        // why what the devices held is gone; ok: it is not
+  uint64_t staging_bytes = 0;  // TransitionOptions::staging_bytes of the last switch, also for what closes its holes
+  std::vector<ContextMemory*> contexts;  // those that are open
+  bool switching = false;                // a transition runs: nothing else may
+  std::shared_ptr<CopyAhead> ahead;      // the last one; null: none. Others end it by end_copying_ahead()
+  bool spread = false;                   // tiles lie behind holes, which the end of the switch closes
+  Status lost;                           // why what the devices held is gone; ok: it is not
   std::unique_ptr<LoopThread> loop;
 
   [[nodiscard]] int n_devices() const { return static_cast<int>(devices.size()); }

@@ -56,6 +56,7 @@ Status open_model_devices(ModelState& model, const ModelOptions& options, bool o
   DeviceOptions devices;
   devices.names = options.devices;
   devices.budget_bytes = options.device_memory;
+  devices.ledger = options.memory_ledger;
   devices.n_threads = options.n_threads;
   devices.cpu_affinity = {options.cpu_mask, options.cpu_range, options.cpu_strict, options.numa};
   devices.cpu_kernel_class = kernels->kernel_class();

@@ -268,15 +268,11 @@ class PlacementSwitch {
     end_staging();
   }
 
+  // As much as a switch may take for itself stays at hand for the next one.
   void end_staging() {
-    for (size_t d = 0; d < model_.staging.size(); ++d) {
-      model_.staging[d]->shrink(0, spare_room(d));
+    for (const auto& range : model_.staging) {
+      range->shrink(0, options_.staging_bytes);
     }
-  }
-
-  // How much a switch may leave at hand for the next one: what it may take for itself.
-  [[nodiscard]] uint64_t spare_room(size_t device) const {
-    return options_.staging_bytes - std::min(options_.staging_bytes, model_.devices[device].spare_bytes());
   }
 
   void commit() noexcept {
@@ -295,12 +291,12 @@ class PlacementSwitch {
   }
 
   void trim() {
+    end_staging();  // first: the next switch needs it for certain
     for (const RangeChange& change : changes_) {
       if (change.after < change.before) {
-        change.range->shrink(change.after, spare_room(change.device));
+        change.range->shrink(change.after, options_.staging_bytes);
       }
     }
-    end_staging();
   }
 
   ModelState& model_;
@@ -333,8 +329,10 @@ Result<TransitionReport> close_holes(ModelState& model, CopyAhead* ahead) {
   }
   const bool whole = ahead != nullptr && ahead->is_whole();
   ASSIGN_OR_RETURN(const Placement wanted, requested_placement(model, model.request, model.placement.version));
-  return PlacementSwitch(model, whole ? ahead->next() : kept_places(model, wanted), model.request, {}, std::nullopt,
-                         whole ? ahead : nullptr)
+  TransitionOptions options;
+  options.staging_bytes = model.staging_bytes;
+  return PlacementSwitch(model, whole ? ahead->next() : kept_places(model, wanted), model.request, options,
+                         std::nullopt, whole ? ahead : nullptr)
       .run();
 }
 
@@ -469,6 +467,7 @@ class SwitchCall {
 
   Status switch_to(Placement next, CopyAhead* ahead) {
     begin_ = fraction_;
+    model_.staging_bytes = options_.staging_bytes;
     ASSIGN_OR_RETURN(report_, PlacementSwitch(model_, std::move(next), request_, options_, deadline_, ahead).run());
     return {};
   }

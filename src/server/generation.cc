@@ -94,7 +94,13 @@ Status Generation::start(std::vector<ServingRequest> requests, bool in_turn) {
       return status;
     }
     started_ = true;
-    writer_->begin();
+    try {
+      writer_->begin();
+    } catch (...) {  // without memory: another reply follows, and nobody hears the answers
+      failed_ = true;
+      cancel();
+      throw;
+    }
   }
   exchange_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) {

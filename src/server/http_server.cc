@@ -139,7 +139,8 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
 
   void begin_events(std::chrono::seconds ping) override;
   bool send_events(std::string_view text) override {
-    if (gone()) {
+    const std::lock_guard lock(mutex_);
+    if (gone_ || status_ == 0 || complete_) {
       return false;
     }
     send(has_chunks_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::string(text), false);
@@ -147,7 +148,7 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   }
   void end_events() override {
     const std::lock_guard lock(mutex_);
-    if (!complete_) {
+    if (status_ != 0 && !complete_) {
       send(has_chunks_ ? "0\r\n\r\n" : "", true);
       complete_ = true;
     }
@@ -572,7 +573,16 @@ class HttpServer::Impl {
   }
 
   void run() {
-    thread_ = std::thread([this] { shared_->io.run(); });
+    thread_ = std::thread([this] {
+      for (bool ended = false; !ended;) {
+        try {
+          shared_->io.run();
+          ended = true;
+        } catch (const std::bad_alloc&) {
+          // One connection goes no further: its client gives up, or the server's end closes it. The others go on.
+        }
+      }
+    });
   }
 
   void stop(std::chrono::milliseconds grace) {

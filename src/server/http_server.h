@@ -60,7 +60,8 @@ struct HttpRequest {
 HttpRequest line_of(const HttpRequest& request);
 
 /// The answer to one request. Thread-safe. One that is destroyed without an answer answers 500. A call that throws for
-/// want of memory has sent nothing, and may be tried again; after reply() and begin_events() another reply may be sent.
+/// want of memory has sent nothing, and may be tried again; where reply() or begin_events() threw, another reply may be
+/// sent.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -72,7 +73,7 @@ class HttpExchange {
 
   /// Begins a stream of server-sent events with status 200. While none is sent for `ping`, a comment line is (0: none).
   virtual void begin_events(std::chrono::seconds ping) = 0;
-  /// Sends `text`, one or more whole events ("data: ...\n\n"). False: the client is gone.
+  /// Sends `text`, one or more whole events ("data: ...\n\n"). False: the client is gone, or no stream is open.
   virtual bool send_events(std::string_view text) = 0;
   virtual void end_events() = 0;
 

@@ -8,7 +8,6 @@
 #include "device/cpu/cpu_host.h"
 #include "device/cpu/cpu_memory.h"
 #include "device/cpu/cpu_team.h"
-#include "device/cpu/spare_pages.h"
 #include "device/host_queue.h"
 
 namespace tessera {
@@ -16,10 +15,10 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(DeviceInfo info, uint64_t budget_bytes, CpuList interleave_nodes, std::unique_ptr<HostQueue> queue,
-            HostQueue::Options further_queues, CpuList cpus)
+  CpuDevice(DeviceInfo info, std::shared_ptr<MemoryBudget> budget, CpuList interleave_nodes,
+            std::unique_ptr<HostQueue> queue, HostQueue::Options further_queues, CpuList cpus)
       : info_(std::move(info)),
-        budget_(std::make_shared<MemoryBudget>(info_.name, budget_bytes)),
+        budget_(std::move(budget)),
         interleave_nodes_(std::move(interleave_nodes)),
         queue_(std::move(queue)),
         further_queues_(std::move(further_queues)),
@@ -28,10 +27,10 @@ class CpuDevice final : public Device {
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   [[nodiscard]] uint64_t budget_bytes() const override { return budget_->budget_bytes(); }
   [[nodiscard]] uint64_t used_bytes() const override { return budget_->used_bytes(); }
-  [[nodiscard]] uint64_t spare_bytes() const override { return spare_->bytes(); }
+  [[nodiscard]] uint64_t spare_bytes() const override { return budget_->spare().bytes(); }
   Result<std::unique_ptr<MemoryRange>> reserve(uint64_t max_bytes, std::string purpose) override {
     ASSIGN_OR_RETURN(std::unique_ptr<MemoryRange> range,
-                     CpuMemory::reserve(budget_, spare_, max_bytes, std::move(purpose), interleave_nodes_));
+                     CpuMemory::reserve(budget_, max_bytes, std::move(purpose), interleave_nodes_));
     return range;
   }
   Queue& compute_queue() override { return *queue_; }
@@ -47,8 +46,7 @@ class CpuDevice final : public Device {
 
  private:
   const DeviceInfo info_;
-  const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges, as the next
-  const std::shared_ptr<SparePages> spare_ = std::make_shared<SparePages>();
+  const std::shared_ptr<MemoryBudget> budget_;  // shared with the ranges
   const CpuList interleave_nodes_;
   const std::unique_ptr<HostQueue> queue_;
   const HostQueue::Options further_queues_;
@@ -124,11 +122,15 @@ Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOpt
                                    affinity.cpus.empty() ? "" : " on CPUs " + cpu_list_text(affinity.cpus));
     info.kernel_class = options.kernel_class;
     info.n_threads = team->n_threads();
-    uint64_t budget = options.budget_bytes.empty() ? 0 : options.budget_bytes[static_cast<size_t>(i)];
-    if (budget == 0) {
-      budget = host.available_bytes / static_cast<uint64_t>(n_devices);
+    uint64_t budget_bytes = options.budget_bytes.empty() ? 0 : options.budget_bytes[static_cast<size_t>(i)];
+    if (budget_bytes == 0) {
+      budget_bytes = host.available_bytes / static_cast<uint64_t>(n_devices);
     }
-    devices.push_back(std::make_unique<CpuDevice>(std::move(info), budget, affinity.interleave_nodes, std::move(queue),
+    auto budget = options.ledger == nullptr
+                      ? std::make_shared<MemoryBudget>(name, budget_bytes)
+                      : std::make_shared<MemoryBudget>(name, budget_bytes, options.ledger->of(name));
+    devices.push_back(std::make_unique<CpuDevice>(std::move(info), std::move(budget), affinity.interleave_nodes,
+                                                  std::move(queue),
                                                   HostQueue::Options{name + "/+", spin.queue_us, spin.wait_us}, cpus));
   }
   return devices;

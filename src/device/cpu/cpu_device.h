@@ -11,6 +11,7 @@
 
 #include "device/cpu/cpu_affinity.h"
 #include "device/device.h"
+#include "device/memory_budget.h"
 
 namespace tessera {
 
@@ -18,6 +19,7 @@ struct CpuDeviceOptions {
   std::vector<std::string> names = {"cpu:0"};  // one device each
   int n_threads = 0;                           // in all, shared by the devices; 0: what its CPUs run at once
   std::vector<uint64_t> budget_bytes = {};     // one for each name; empty or 0: an even share of available memory
+  std::shared_ptr<MemoryLedger> ledger = {};   // where others count what they use of these devices; null: nobody does
   std::string kernel_class = "cpu-scalar";     // of the kernel table they are used with
   CpuAffinity affinity = {};                   // where threads run; they are counted over the devices in their order
   // How long a thread spins for another before it sleeps. 50 us covers the gap between two steps of a decode and is

@@ -36,15 +36,15 @@ void interleave(std::byte* begin, uint64_t bytes, const CpuList& nodes) {
 
 }  // namespace
 
-Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudget> budget,
-                                                      std::shared_ptr<SparePages> spare, uint64_t max_bytes,
+Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudget> budget, uint64_t max_bytes,
                                                       std::string purpose, const CpuList& interleave_nodes) {
   const auto refuse = [&](int error) {
     return Status(ErrorCode::kOutOfMemory,
                   fmt::format("device {} cannot reserve {} of address space for {}: {}", budget->device(),
                               mib_text(max_bytes), purpose, std::generic_category().message(error)));
   };
-  const auto mapped = checked_align_up(std::max<uint64_t>(max_bytes, 1), page_bytes());
+  const auto usable = checked_align_up(std::max<uint64_t>(max_bytes, 1), page_bytes());
+  const auto mapped = usable ? checked_add(*usable, page_bytes()) : std::nullopt;
   const auto with_slack = mapped ? checked_add(*mapped, kHugePageBytes) : std::nullopt;
   if (!with_slack) {
     return refuse(ENOMEM);
@@ -60,7 +60,7 @@ Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudg
   }
   munmap(start + ahead + *mapped, kHugePageBytes - ahead);
 
-  std::unique_ptr<CpuMemory> memory(new CpuMemory(std::move(budget), std::move(spare), std::move(purpose)));
+  std::unique_ptr<CpuMemory> memory(new CpuMemory(std::move(budget), std::move(purpose)));
   memory->base_ = start + ahead;
   memory->mapped_bytes_ = *mapped;
   memory->reserved_bytes_ = max_bytes;
@@ -69,7 +69,7 @@ Result<std::unique_ptr<CpuMemory>> CpuMemory::reserve(std::shared_ptr<MemoryBudg
 }
 
 CpuMemory::~CpuMemory() {
-  spare_->take(committed_end());
+  budget_->spare().take(committed_end());
   munmap(base_, mapped_bytes_);
   budget_->give_back(committed_bytes_);
 }
@@ -94,27 +94,20 @@ Status CpuMemory::resize(uint64_t bytes) {
   return {};
 }
 
-void CpuMemory::shrink(uint64_t bytes, uint64_t spare_bytes) {
+void CpuMemory::shrink(uint64_t bytes, uint64_t most_spare) {
   const std::lock_guard lock(mutex_);
   CHECK(bytes <= committed_bytes_);
-  give_back(bytes, spare_bytes);
+  give_back(bytes, most_spare);
 }
 
 std::byte* CpuMemory::committed_end() const {
   return base_ + round_up(committed_bytes_, page_bytes());
 }
 
-void CpuMemory::keep_to_budget() {
-  const uint64_t held = budget_->used_bytes() + spare_->bytes();
-  if (held > budget_->budget_bytes()) {
-    spare_->drop(held - budget_->budget_bytes());
-  }
-}
-
 Status CpuMemory::grow(uint64_t bytes) {
   TRY(budget_->take(bytes - committed_bytes_, purpose_));
   std::byte* const end = base_ + round_up(bytes, page_bytes());
-  std::byte* const spare_end = committed_end() + spare_->take(committed_end());
+  std::byte* const spare_end = committed_end() + budget_->spare().take(committed_end());
   if (mprotect(base_, static_cast<size_t>(end - base_), PROT_READ | PROT_WRITE) != 0) {
     const int error = errno;
     madvise(committed_end(), static_cast<size_t>(spare_end - committed_end()), MADV_DONTNEED);
@@ -125,9 +118,9 @@ Status CpuMemory::grow(uint64_t bytes) {
   }
   committed_bytes_ = bytes;
   if (spare_end > end) {
-    spare_->keep(end, static_cast<uint64_t>(spare_end - end));
+    budget_->spare().keep(end, static_cast<uint64_t>(spare_end - end));
   }
-  keep_to_budget();
+  budget_->drop_excess();
   if (bytes >= kHugeRangeBytes && !huge_) {
     huge_ = true;
     madvise(base_, mapped_bytes_, MADV_HUGEPAGE);  // a hint; without it only speed is lost
@@ -135,26 +128,25 @@ Status CpuMemory::grow(uint64_t bytes) {
   return {};
 }
 
-void CpuMemory::give_back(uint64_t bytes, uint64_t spare_bytes) {
-  std::byte* const had_end = committed_end() + spare_->take(committed_end());
+void CpuMemory::give_back(uint64_t bytes, uint64_t most_spare) {
+  SparePages& spare = budget_->spare();
+  std::byte* const had_end = committed_end() + spare.take(committed_end());
   const uint64_t given = committed_bytes_ - bytes;
-  // What of the last page is given back stays; like everything that is not kept, it must be zero when the range grows.
-  if (spare_bytes == 0) {
-    const uint64_t page_end = std::min(round_up(bytes, page_bytes()), committed_bytes_);
-    std::memset(base_ + bytes, 0, page_end - bytes);
-  }
   committed_bytes_ = bytes;
   std::byte* const end = committed_end();
+  // The rest of the last page stays; it must be zero when the range grows again.
+  std::memset(base_ + bytes, 0, static_cast<size_t>(end - (base_ + bytes)));
   const auto had = static_cast<uint64_t>(had_end - end);
-  const uint64_t kept = std::min(had, spare_bytes / page_bytes() * page_bytes());
+  const uint64_t room = most_spare - std::min(most_spare, spare.bytes());
+  const uint64_t kept = std::min(had, room / page_bytes() * page_bytes());
   // MADV_DONTNEED frees the pages, also where mprotect, which only guards against stray access, is refused.
   madvise(end + kept, had - kept, MADV_DONTNEED);
   mprotect(end, had, PROT_NONE);
   if (kept > 0) {
-    spare_->keep(end, kept);
+    spare.keep(end, kept);
   }
   budget_->give_back(given);
-  keep_to_budget();
+  budget_->drop_excess();
 }
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "device/cpu/cpu_affinity.h"
-#include "device/cpu/spare_pages.h"
 #include "device/device.h"
 #include "device/memory_budget.h"
 
@@ -17,8 +16,7 @@ class CpuMemory final : public MemoryRange {
  public:
   /// interleave_nodes: memory nodes over which pages are spread in turn; none: a page lies where it is first touched.
   /// Errors: kOutOfMemory.
-  static Result<std::unique_ptr<CpuMemory>> reserve(std::shared_ptr<MemoryBudget> budget,
-                                                    std::shared_ptr<SparePages> spare, uint64_t max_bytes,
+  static Result<std::unique_ptr<CpuMemory>> reserve(std::shared_ptr<MemoryBudget> budget, uint64_t max_bytes,
                                                     std::string purpose, const CpuList& interleave_nodes = {});
   ~CpuMemory() override;
   CpuMemory(const CpuMemory&) = delete;
@@ -28,23 +26,20 @@ class CpuMemory final : public MemoryRange {
   [[nodiscard]] uint64_t reserved_bytes() const override { return reserved_bytes_; }
   [[nodiscard]] uint64_t committed_bytes() const override;
   Status resize(uint64_t bytes) override;
-  void shrink(uint64_t bytes, uint64_t spare_bytes) override;
+  void shrink(uint64_t bytes, uint64_t most_spare) override;
 
  private:
-  CpuMemory(std::shared_ptr<MemoryBudget> budget, std::shared_ptr<SparePages> spare, std::string purpose)
-      : budget_(std::move(budget)), spare_(std::move(spare)), purpose_(std::move(purpose)) {}
+  CpuMemory(std::shared_ptr<MemoryBudget> budget, std::string purpose)
+      : budget_(std::move(budget)), purpose_(std::move(purpose)) {}
   Status grow(uint64_t bytes);
-  void give_back(uint64_t bytes, uint64_t spare_bytes);
+  void give_back(uint64_t bytes, uint64_t most_spare);
   /// Where the page ends that holds the last committed byte. Spare pages of this range begin there.
   [[nodiscard]] std::byte* committed_end() const;
-  /// What is used comes before what is spare.
-  void keep_to_budget();
 
   const std::shared_ptr<MemoryBudget> budget_;
-  const std::shared_ptr<SparePages> spare_;
   const std::string purpose_;
   std::byte* base_ = nullptr;  // on a huge page's boundary
-  uint64_t mapped_bytes_ = 0;  // reserved_bytes_ in whole pages
+  uint64_t mapped_bytes_ = 0;  // reserved_bytes_ in whole pages, and one more: no range ends where another begins
   uint64_t reserved_bytes_ = 0;
   mutable std::mutex mutex_;
   uint64_t committed_bytes_ = 0;

@@ -17,9 +17,8 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20;
 
 std::unique_ptr<CpuMemory> reserve(const std::shared_ptr<MemoryBudget>& budget, uint64_t bytes,
-                                   const std::string& purpose = "weights",
-                                   const std::shared_ptr<SparePages>& spare = std::make_shared<SparePages>()) {
-  auto memory = CpuMemory::reserve(budget, spare, bytes, purpose);
+                                   const std::string& purpose = "weights") {
+  auto memory = CpuMemory::reserve(budget, bytes, purpose);
   EXPECT_TRUE(memory.ok()) << memory.status().message();
   return std::move(memory).value();
 }
@@ -49,16 +48,15 @@ TEST(CpuMemory, ReservingCostsNothing) {
   EXPECT_EQ(memory->committed_bytes(), 0U);
   EXPECT_EQ(budget->used_bytes(), 0U);
   EXPECT_FALSE(readable(memory->base()));
-  const auto spare = std::make_shared<SparePages>();
-  EXPECT_EQ(CpuMemory::reserve(budget, spare, UINT64_MAX, "kv").status().code(), ErrorCode::kOutOfMemory);
-  EXPECT_EQ(CpuMemory::reserve(budget, spare, uint64_t{1} << 60, "kv").status().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(CpuMemory::reserve(budget, UINT64_MAX, "kv").status().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(CpuMemory::reserve(budget, uint64_t{1} << 60, "kv").status().code(), ErrorCode::kOutOfMemory);
   EXPECT_TRUE(reserve(budget, 0)->resize(0).ok());
 }
 
 // Node 0 is there on every machine; what the system took for an order is read back.
 TEST(CpuMemory, PagesAreSpreadOverNodes) {
   const auto budget = std::make_shared<MemoryBudget>("cpu:0", 8 * kMiB);
-  auto memory = CpuMemory::reserve(budget, std::make_shared<SparePages>(), 4 * kMiB, "weights", {0});
+  auto memory = CpuMemory::reserve(budget, 4 * kMiB, "weights", {0});
   ASSERT_TRUE(memory.ok());
   ASSERT_TRUE((*memory)->resize(4 * kMiB).ok());
   std::memset((*memory)->base(), 1, 4 * kMiB);
@@ -151,35 +149,54 @@ TEST(CpuMemory, ShrinkingGivesPagesBackToTheSystem) {
 
 TEST(CpuMemory, WhatIsKeptAtHandIsBackedButNotUsed) {
   const auto budget = std::make_shared<MemoryBudget>("cpu:0", 256 * kMiB);
-  const auto spare = std::make_shared<SparePages>();
-  auto memory = reserve(budget, 256 * kMiB, "weights", spare);
+  const SparePages& spare = budget->spare();
+  auto memory = reserve(budget, 256 * kMiB, "weights");
   ASSERT_TRUE(memory->resize(100 * kMiB).ok());
   std::memset(memory->base(), 1, 100 * kMiB);
   const uint64_t full = resident_bytes();
   memory->shrink(40 * kMiB, 50 * kMiB);
   EXPECT_EQ(memory->committed_bytes(), 40 * kMiB);
   EXPECT_EQ(budget->used_bytes(), 40 * kMiB);
-  EXPECT_EQ(spare->bytes(), 50 * kMiB) << "of the 60 that were given back";
+  EXPECT_EQ(spare.bytes(), 50 * kMiB) << "of the 60 that were given back";
   EXPECT_NEAR(mib(full) - mib(resident_bytes()), 10, 2);
   EXPECT_FALSE(readable(memory->base() + 40 * kMiB));
 
   ASSERT_TRUE(memory->resize(60 * kMiB).ok());
-  EXPECT_EQ(spare->bytes(), 30 * kMiB) << "the first 20 are used again";
+  EXPECT_EQ(spare.bytes(), 30 * kMiB) << "the first 20 are used again";
   EXPECT_NEAR(mib(full) - mib(resident_bytes()), 10, 2);
   memory->shrink(50 * kMiB, 5 * kMiB);
-  EXPECT_EQ(spare->bytes(), 5 * kMiB) << "of both, what lies next";
+  EXPECT_EQ(spare.bytes(), 5 * kMiB) << "of both, what lies next";
   ASSERT_TRUE(memory->resize(80 * kMiB).ok());
-  EXPECT_EQ(spare->bytes(), 0U);
+  EXPECT_EQ(spare.bytes(), 0U);
   EXPECT_EQ(memory->base()[79 * kMiB], std::byte{0}) << "new, not kept";
   ASSERT_TRUE(memory->resize(10 * kMiB).ok());
-  EXPECT_EQ(spare->bytes(), 0U) << "resize() keeps nothing";
+  EXPECT_EQ(spare.bytes(), 0U) << "resize() keeps nothing";
   memory->shrink(0, 1000);
-  EXPECT_EQ(spare->bytes(), 0U) << "whole pages only";
+  EXPECT_EQ(spare.bytes(), 0U) << "whole pages only";
+
+  // The rest of a page is zero again, whether what came behind it was kept or not.
+  ASSERT_TRUE(memory->resize(8192).ok());
+  std::memset(memory->base(), 1, 8192);
+  memory->shrink(1000, kMiB);
+  EXPECT_EQ(spare.bytes(), 4096U);
+  ASSERT_TRUE(memory->resize(500).ok());
+  ASSERT_TRUE(memory->resize(4096).ok());
+  EXPECT_EQ(std::count(memory->base(), memory->base() + 4096, std::byte{0}), 4096 - 500);
+
+  // The limit is the device's, over all ranges; what the range itself had kept is given back first.
+  const auto other = reserve(budget, 64 * kMiB);
+  ASSERT_TRUE(other->resize(10 * kMiB).ok() && memory->resize(20 * kMiB).ok());
+  other->shrink(0, 8 * kMiB);
+  memory->shrink(15 * kMiB, 12 * kMiB);
+  EXPECT_EQ(spare.bytes(), 12 * kMiB);
+  memory->shrink(5 * kMiB, 12 * kMiB);
+  EXPECT_EQ(spare.bytes(), 12 * kMiB);
+  ASSERT_TRUE(other->resize(10 * kMiB).ok());
 
   ASSERT_TRUE(memory->resize(20 * kMiB).ok());
   memory->shrink(0, 20 * kMiB);
   memory.reset();
-  EXPECT_EQ(spare->bytes(), 0U) << "they go with the range";
+  EXPECT_EQ(spare.bytes(), 0U) << "they go with the range";
 }
 
 // However ranges grow and shrink: what is used and what is kept stay within the budget, and whatever is not used is
@@ -187,10 +204,10 @@ TEST(CpuMemory, WhatIsKeptAtHandIsBackedButNotUsed) {
 TEST(CpuMemory, WhatIsKeptGivesWayToWhateverGrows) {
   constexpr uint64_t kBudget = 64 * kMiB;
   const auto budget = std::make_shared<MemoryBudget>("cpu:0", kBudget);
-  const auto spare = std::make_shared<SparePages>();
+  const SparePages& spare = budget->spare();
   std::vector<std::unique_ptr<CpuMemory>> ranges;
   for (const char* purpose : {"weights", "kv", "staging"}) {
-    ranges.push_back(reserve(budget, kBudget, purpose, spare));
+    ranges.push_back(reserve(budget, kBudget, purpose));
   }
   std::mt19937_64 random(1);
   uint64_t most_spare = 0;
@@ -202,14 +219,14 @@ TEST(CpuMemory, WhatIsKeptGivesWayToWhateverGrows) {
     } else {
       ASSERT_TRUE(range.resize(bytes).ok()) << "what is kept is free";
     }
-    ASSERT_LE(budget->used_bytes() + spare->bytes(), kBudget);
-    most_spare = std::max(most_spare, spare->bytes());
+    ASSERT_LE(budget->used_bytes() + spare.bytes(), kBudget);
+    most_spare = std::max(most_spare, spare.bytes());
   }
   EXPECT_GT(most_spare, kBudget / 2);
   ASSERT_TRUE(ranges[0]->resize(0).ok() && ranges[1]->resize(0).ok());
   ranges[2]->shrink(0, 0);
   ASSERT_TRUE(ranges[0]->resize(kBudget).ok());
-  EXPECT_EQ(spare->bytes(), 0U);
+  EXPECT_EQ(spare.bytes(), 0U);
 }
 
 }  // namespace

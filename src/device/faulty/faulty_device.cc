@@ -122,7 +122,7 @@ class FaultyMemory final : public MemoryRange {
     }
     return inner_->resize(bytes);
   }
-  void shrink(uint64_t bytes, uint64_t spare_bytes) override { inner_->shrink(bytes, spare_bytes); }
+  void shrink(uint64_t bytes, uint64_t most_spare) override { inner_->shrink(bytes, most_spare); }
 
  private:
   const std::unique_ptr<MemoryRange> inner_;

@@ -44,7 +44,10 @@ class NullMemory final : public MemoryRange {
     committed_bytes_ = bytes;
     return {};
   }
-  void shrink(uint64_t bytes, uint64_t /*spare_bytes*/) override { CHECK(resize(bytes).ok()); }
+  void shrink(uint64_t bytes, uint64_t /*most_spare*/) override {
+    CHECK(bytes <= committed_bytes());
+    CHECK(resize(bytes).ok());
+  }
 
  private:
   const std::shared_ptr<MemoryBudget> budget_;

@@ -1,4 +1,4 @@
-#include "device/cpu/spare_pages.h"
+#include "device/spare_pages.h"
 
 #include <algorithm>
 #include <iterator>

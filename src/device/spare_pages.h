@@ -1,7 +1,6 @@
 #pragma once
-// Pages that ranges of one CPU device gave back and that are backed still: a range which grows into them again meets no
-// page faults. Nobody's use, and yet memory: who needs the room drops them. Shared by a device and its ranges; any
-// thread.
+// Pages of the host that ranges of one device gave back and that are backed still: a range which grows into them again
+// meets no page faults. Nobody's use, and yet memory: who needs the room drops them. Any thread.
 
 #include <cstddef>
 #include <cstdint>
