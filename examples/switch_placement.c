@@ -55,7 +55,7 @@ static void generate(const tsr_model* model, tsr_context* context, int most) {
 
 int main(int argc, char** argv) {
   static const char* const devices[] = {"cpu:0", "cpu:1"};
-  const char* prompt = argc > 2 ? argv[2] : "Why is the sky blue?";
+  const char* prompt = argc > 2 ? argv[2] : "Once upon a time there was"; /* to be continued: no template is used */
   tsr_model_options model_options;
   tsr_context_options context_options;
   tsr_model* model;
@@ -80,6 +80,8 @@ int main(int argc, char** argv) {
 
   if (tsr_context_set_split_mode(context, TSR_SPLIT_TENSOR, NULL) != TSR_OK) {
     fprintf(stderr, "goes on under layer: %s\n", tsr_last_error()); /* nothing was lost */
+  } else {
+    fprintf(stderr, "%zu tokens read under layer, goes on under tensor\n", n_ids);
   }
   generate(model, context, argc > 3 ? atoi(argv[3]) : 128); /* the first token is drawn from the prompt's logits */
 

@@ -69,6 +69,7 @@ say "a long prompt read under one split and answered under another, $rounds time
 policy=(--split-policy auto --policy-cache "$work/policy.json")
 long_run "$work/measured.json" "${policy[@]}"
 for round in $(seq "$rounds"); do
+    say "round $round of $rounds"
     for splits in "layer layer" "tensor tensor" "layer tensor" "tensor layer"; do
         read -r reads answers <<<"$splits"
         long_run "$work/$reads-$answers.$round.json" -psm "$reads" -sm "$answers"

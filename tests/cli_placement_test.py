@@ -192,6 +192,8 @@ class Plan(CliTest):
         self.assertRegex(text, r"attn layer 0 cut 1 +0 +\d+ +cpu:0\+\d+")
         same = self.good("plan", "-m", LLAMA, *self.PAIR, "--from", "tensor", "--to", "tensor").decode()
         self.assertIn("nothing moves\n", same)
+        alone = self.good("plan", "-m", LLAMA, "--from", "layer", "--to", "tensor").decode()
+        self.assertIn("nothing moves: there is one device; name several, such as --device cpu:0,cpu:1\n", alone)
         many = self.good("plan", "-m", LLAMA, "--device", "null:0,null:1,null:2", "--from", "none", "--to", "layer").decode()
         self.assertIn("null:0 -> null:2", many)
 

@@ -351,6 +351,14 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
 
+class MissingFile(unittest.TestCase):
+    def test_it_is_said_at_the_start(self):
+        server = ModelsServer(f"a={MODEL}", "b=nosuch.gguf")
+        self.addCleanup(server.stop)
+        self.assertIn("warning: b: there is no file 'nosuch.gguf'\n", server.text())
+        self.assertNotIn("a: there is no file", server.text())
+
+
 class SharedDevices(unittest.TestCase):
     def start(self, *flags):
         server = ModelsServer(f"a={MODEL}", f"b={OTHER}", flags=("--device", "cpu:0,cpu:1", "-c", "512", *flags))

@@ -213,6 +213,8 @@ class BadRequests(ServerTest):
         self.bad(400, '"input" is an array.*at least one item', "/v1/responses", {"input": []})
         self.assertEqual(self.server.call("POST", "/v1/messages", {"messages": [], "max_tokens": 1})[0], 400)
         self.bad(501, '"suffix".*/infill', "/v1/completions", {"prompt": "a", "suffix": "b"}, "not_supported_error")
+        _, headers, _ = self.server.call("POST", "/v1/completions", {"prompt": "a", "suffix": "b"})
+        self.assertEqual(headers["x-should-retry"], "false", "clients' libraries ask again after a server's error")
 
     def test_every_field_of_a_wrong_type(self):
         wrong = [[], {}, "text", True, -7.5, 1e308, [[[]]], {"a": {"b": []}}]

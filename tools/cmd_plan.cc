@@ -150,7 +150,9 @@ std::string plan_text(const SwitchRequest& request, const SwitchPlan& plan, bool
   std::string text = fmt::format("{} -> {}, {} cut{}, {} tokens in the KV cache\n\n{}\n", from, to, plan.n_cuts,
                                  plan.n_cuts == 1 ? "" : "s", request.n_kv_tokens, format_table(devices));
   if (plan.plan.moves.empty()) {
-    return text + "nothing moves\n";
+    const bool is_alone = plan.devices.size() == 1;
+    return text + (is_alone ? "nothing moves: there is one device; name several, such as --device cpu:0,cpu:1\n"
+                            : "nothing moves\n");
   }
   std::vector<std::vector<std::string>> links = {{"link", "moves", "MiB"}};
   for (const LinkUse& link : plan.links) {

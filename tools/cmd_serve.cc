@@ -225,6 +225,10 @@ Result<std::shared_ptr<ModelRegistry>> start_registry(const ParsedFlags& flags, 
     for (const std::string& note : spec.flags.notes()) {
       log.info(specs.size() > 1 ? fmt::format("{}: {}", spec.name, note) : note);
     }
+    const std::string path = spec.flags.get_string("model");
+    if (std::error_code ignored; specs.size() > 1 && !std::filesystem::exists(path, ignored)) {
+      log.warning(fmt::format("{}: there is no file {}", spec.name, quote(path)));
+    }
   }
   ModelRegistryOptions options;
   options.models_max = static_cast<int64_t>(flags.get_uint("models-max"));

@@ -391,6 +391,8 @@ void reply_error(HttpExchange& exchange, const Status& status, std::string_view 
   const int code = http_status_of(status);
   if (code == 429 || (code == 503 && status.code() != ErrorCode::kDoesNotFit)) {  // what does not fit never will
     exchange.add_header("Retry-After", "1");
+  } else if (code == 501) {  // a server's error to clients' libraries, which would ask again
+    exchange.add_header("x-should-retry", "false");
   }
   exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), path));
 }
