@@ -94,7 +94,7 @@ struct DevicePeak {
 
 struct Plan {
   std::vector<Move> moves;        // in an order in which they may run one by one
-  std::vector<DevicePeak> peaks;  // by pool: what must be reserved before the first move
+  std::vector<DevicePeak> peaks;  // by pool: what must be committed before the first move
   int64_t n_steps = 0;            // elementary steps that planning took: linear in units moved plus extents
 };
 

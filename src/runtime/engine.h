@@ -215,13 +215,14 @@ class Model {
   /// and after meanwhile, and the device its staging besides; with ahead_bytes up to that more, from the first copy to
   /// the return, or, where holes stay (held_bytes), to the next switch or new context. Afterwards a device may hold up
   /// to a sixteenth of its tiles more than if loaded so, since what stays keeps its place. On the host a few hundred
-  /// bytes for each copy, and the programs of all contexts twice. The deadline ends the waiting for a turn as well.
+  /// bytes for each copy and 12 for each unit of the ranges, and the programs of all contexts twice.
+  /// The deadline ends the waiting for a turn as well.
   /// Errors: kInvalidArgument (split mode, shares, homes, staging_bytes; only the vocabulary was loaded), kBusy,
   /// kDoesNotFit (per device: what is lacking, and free), kOutOfMemory, kCancelled, kDeadlineExceeded, or what a copy
-  /// failed with: then everything is as it was, and works. Throws std::bad_alloc, with the same promise. kDeviceLost: a
-  /// device died, or a failed switch could not be undone; what the devices held is gone, so every decode and every
-  /// later switch of this model says so too. The last logits, the placement and what is saved remain readable; the
-  /// model must be loaded anew.
+  /// failed with: then everything is as it was, and works. Throws std::bad_alloc, with the same promise.
+  /// kDeviceLost: a device died, or a failed switch could not be undone; what the devices held is gone, so every decode
+  /// and every later switch of this model says so too. The last logits, the placement and what is saved remain
+  /// readable; the model must be loaded anew.
   Result<TransitionReport> set_placement(const PlacementRequest& request, const TransitionOptions& options = {});
   /// What was last asked for and holds. Empty when only the vocabulary was loaded.
   [[nodiscard]] PlacementRequest placement() const;

@@ -5,16 +5,17 @@
 // Who and when: any thread asks; the switch runs on the loop thread, between two calls. Calls leave the queues empty
 // but for copies of recurrent state, which the switch waits for. So nothing else reads or writes what moves.
 //
-// Reserve is all that can fail for lack of something on a device: contexts are lowered for the new placement, the moves
-// planned, and every range grown to the larger of before and after, with staging beside them where the plan has cycles
-// (of each device the least of staging_bytes, eight pieces of 1 MiB, and the room there is; at least one unit). Move
-// copies (transition/executor.h) and, when it fails, has undone itself; the host's memory may run out there too. Commit
-// swaps placement, layouts and programs; it allocates nothing and cannot fail. Trim gives memory back, staging too,
-// which cannot fail either; staging_bytes of it at most stay at hand for the next switch (MemoryRange::shrink()). So
-// after an error at any step the old placement is whole and no range is larger than it was; the one exception is a
-// device that died, or a way back that failed: then the model is lost, and every call of its contexts says so. Every
-// tile has a home before and after, so nothing is dropped or read from the file. The used KV pages and the recurrent
-// state of every context follow their anchors' cuts; page tables, snapshots and logits are the host's and stay.
+// Reserve takes all that a switch needs of a device, so it is where memory may lack: contexts are lowered for the new
+// placement, the moves planned, and every range grown to the larger of before and after, with staging beside them where
+// the plan has cycles (of each device the least of staging_bytes, eight pieces of 1 MiB, and the room there is; at
+// least one unit). Move copies (transition/executor.h) and, when it fails, has undone itself; the host's memory may run
+// out there too. Commit swaps placement, layouts and programs; it allocates nothing and cannot fail. Trim gives memory
+// back, staging too, which cannot fail either; staging_bytes of it at most stay at hand for the next switch
+// (MemoryRange::shrink()). So after an error at any step the old placement is whole and no range is larger than it was;
+// the one exception is a device that died, or a way back that failed: then the model is lost: every decode and every
+// later switch says so, what lies on the host stays readable. Every tile has a home before and after, so nothing is
+// dropped or read from the file. The used KV pages and the recurrent state of every context follow their anchors' cuts;
+// page tables, snapshots and logits are the host's and stay.
 //
 // With TransitionOptions::ahead_bytes a switch has three turns on the loop thread. In the first, tiles get places
 // behind everything else, to which the calling thread copies them (copy_ahead.h) while others decode; in the second the
@@ -24,7 +25,7 @@
 //   before the second turn: a failed copy, or room that another needs, ends the copying, and the second turn is a
 //   switch
 //     without copies; progress or the deadline ends the call, the old placement holds;
-//   in the second turn: as above, and the room is given back;
+//   in the second turn: as in a switch without copies, undone and an error, and the room is given back;
 //   after it: the switch has succeeded whatever comes. A copy that fails is made again, in the third turn; what fails
 //     there, progress and the deadline leave the holes (TransitionReport::held_bytes) to the next switch or context.
 //     Only a lost device is an error.

@@ -13,7 +13,8 @@
 // way back turns every `after` round, so the same holds there. Cancellation and deadline are heard between copies, and
 // once after the last one: they end none that is on its way, and the way back hears neither, so the call may return
 // later than the deadline. A copy that never ends is waited for without end: devices answer for theirs. Where operator
-// new throws on the way back, it tries again until there is memory; that is all that can hold it up.
+// new throws on the way back, it tries again until there is memory; nothing else but a copy without an end can hold it
+// up.
 //
 // Journal. A move counts as done when its queue passed it without a failure. On a failed copy, a cancellation or the
 // deadline, no further move is submitted, those on their way end or are skipped, and then the moves that are done run
@@ -29,8 +30,8 @@
 //
 // Threads: run_transition() is called on the thread that submits to the compute queues of these devices, and blocks
 // until everything has ended. What else runs on the devices, of other models say, may touch none of the memory. For a
-// model that thread is its loop thread, between two calls: what any thread may call at any time is
-// Model::set_placement() (runtime/engine.h).
+// model that thread is its loop thread, between two calls: what any thread may call is Model::set_placement()
+// (runtime/engine.h).
 
 #include <chrono>
 #include <functional>
@@ -55,10 +56,10 @@ struct TransitionDevice {
       nullptr;  // as large as the plan's peaks ask; one for all pools on this device, which must share it
 };
 
-/// REQUIRES: all memory is committed, and the compute queues have ended whatever touches it (Queue::synchronize());
-/// every move comes from a device, and the plan drops nothing. Moves that no planner
-/// made keep its promises: `after` names earlier moves only, all that must have emptied the place where this one
-/// arrives and the one that brings its source; source and place do not overlap.
+/// REQUIRES: all memory is committed and, for run_transition(), the compute queues have ended whatever touches it
+/// (Queue::synchronize()); every move comes from a device, and the plan drops nothing. Moves that no planner made keep
+/// its promises: `after` names earlier moves only, all that must have emptied the place where this one arrives and the
+/// one that brings its source; source and place do not overlap.
 struct TransitionWork {
   std::vector<Move> moves;
   /// By move: whether copy_ahead() has made it, so that its bytes are at both ends now. Empty: none is. Such a move
