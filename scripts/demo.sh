@@ -57,7 +57,7 @@ done
 # One placement for the prompt and another for the answer, and what the policy chooses, in turns, so that a busy minute
 # slows all of them. The policy measures in a run of its own, since it keeps what it found.
 head -c 8000 HACKING.md >"$work/long.txt"
-rm -f "$work"/*-*.json
+rm -f "$work"/*-*.json "$work/policy.json"   # what was measured in another hour says nothing of this one
 long_run() {   # long_run OUT FLAGS...
     local out=$1
     shift
