@@ -1,19 +1,15 @@
 // An answer whose making ran out of memory: nothing of it counts as sent, and the client gets a whole one after all.
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <new>
 #include <string>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <thread>
-#include <unistd.h>
 
 #include "server/http_server.h"
+#include "server/http_test_util.h"
 #include "tests/support/allocations.h"
 
 namespace tessera {
@@ -24,29 +20,6 @@ using ::testing::StartsWith;
 
 // Longer than what strings and the network library keep without allocating.
 const std::string kText(5000, 'x');
-
-// The whole reply to a GET; what does not end is given up.
-std::string get(const std::string& url) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  const timeval patience = {.tv_sec = 5, .tv_usec = 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
-  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  const std::string request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-  EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
-  std::string reply;
-  char part[4096];
-  ssize_t n = 0;
-  while ((n = recv(fd, part, sizeof part, 0)) > 0) {
-    reply.append(part, static_cast<size_t>(n));
-  }
-  EXPECT_EQ(n, 0) << "the reply did not end";
-  close(fd);
-  return reply;
-}
 
 // Answers a request with answer(exchange, failing): `failing` runs what it is given while one allocation fails, the
 // first, second, third, … with each request, until none is left to fail; check(reply, failed) sees what the client got.
@@ -79,7 +52,7 @@ void exhaust(const Answer& answer, const Check& check) {
   for (bool failed = true; failed && !::testing::Test::HasFailure(); ++n_before) {
     SCOPED_TRACE(fmt::format("after {} allocations", n_before));
     has_failed = {};
-    const std::string reply = get((*server)->addresses().front());
+    const std::string reply = http_get((*server)->addresses().front(), "/");
     failed = has_failed.get_future().get();
     check(reply, failed);
   }
