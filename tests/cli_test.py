@@ -93,6 +93,16 @@ class Template(CliTest):
                     n_cases += 1
         self.assertGreater(n_cases, 40)
 
+    def test_a_template_is_given_as_text_or_by_name(self):
+        request = b'{"messages":[{"role":"user","content":"x"}]}'
+        def prompt(*args):
+            return self.good("template", "-m", LLAMA, "--messages", "-", *args, stdin=request).decode()
+        self.assertEqual(prompt("--chat-template", "<{{ messages[0].content }}>"), "<x>")
+        self.assertEqual(prompt("--chat-template", "chatml"), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n")
+        refused = ("template", "-m", LLAMA, "--messages", "-", "--chat-template")
+        self.bad(1, "--chat-template llama3: tessera knows the name chatml alone", *refused, "llama3", stdin=request)
+        self.bad(1, "give one", *refused, "chatml", "--chat-template-file", "no/such", stdin=request)
+
     def test_a_templates_own_error_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
             template = pathlib.Path(folder, "t.jinja")
@@ -695,7 +705,7 @@ class Information(CliTest):
             return subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, check=True).stdout.split()
         self.assertEqual(complete("ben"), ["bench", "bench-switch"])
         self.assertEqual(complete("run", "-m", "x", "-sm", "t"), ["tensor"])
-        self.assertEqual(complete("run", "--chat-t"), ["--chat-template-file"])
+        self.assertEqual(complete("run", "--chat-t"), ["--chat-template", "--chat-template-file"])
         self.assertIn("perplexity", complete("help", "p"))
         for shell in ("zsh", "fish"):
             self.assertIn("perplexity", self.good("help", "--completion", shell).decode())

@@ -156,7 +156,7 @@ Status cmd_chat(const ParsedFlags& flags) {
   const Log log = command_log(flags);
   PhaseSplit phases(flags, log);
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
-  if (model->chat_template_source().empty() && !flags.given("chat-template-file")) {
+  if (model->chat_template_source().empty() && !chooses_template(flags)) {
     log.info("note: the model has no chat template; ChatML is used");
   }
   ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, *model));

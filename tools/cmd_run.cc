@@ -32,7 +32,7 @@ Result<std::string> read_prompt(const ParsedFlags& flags) {
 
 Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model& model, const std::string& text,
                                            const Log& log) {
-  const bool has_template = !model.chat_template_source().empty() || flags.given("chat-template-file");
+  const bool has_template = !model.chat_template_source().empty() || chooses_template(flags);
   const bool conversation = flags.given("conversation") ? flags.get_bool("conversation") : has_template;
   if (!has_template) {
     log.info(conversation ? "note: the model has no chat template; ChatML is used"

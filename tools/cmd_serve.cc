@@ -124,10 +124,7 @@ Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOpt
   served->reasoning.template_kwargs = flags.get_string("chat-template-kwargs");
   TRY(check_reasoning(served->reasoning));
   ASSIGN_OR_RETURN(served->model, load_model(options, log, &interrupted));
-  served->template_source = served->model->chat_template_source();
-  if (flags.given("chat-template-file")) {
-    ASSIGN_OR_RETURN(served->template_source, read_input(flags.get_string("chat-template-file")));
-  }
+  ASSIGN_OR_RETURN(served->template_source, template_source(flags, *served->model));
   if (served->template_source.empty()) {
     log.info(fmt::format("note: {} has no chat template; ChatML is used", served->name));
   }

@@ -100,11 +100,34 @@ Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags) {
   return Model::load(options, command_log(flags));
 }
 
-Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model) {
-  std::string source;
-  if (flags.given("chat-template-file")) {
-    ASSIGN_OR_RETURN(source, read_input(flags.get_string("chat-template-file")));
+bool chooses_template(const ParsedFlags& flags) {
+  return flags.given("chat-template") || flags.given("chat-template-file");
+}
+
+Result<std::string> template_source(const ParsedFlags& flags, const Model& model) {
+  if (!flags.given("chat-template")) {
+    return flags.given("chat-template-file") ? read_input(flags.get_string("chat-template-file"))
+                                             : Result<std::string>(model.chat_template_source());
   }
+  if (flags.given("chat-template-file")) {
+    return Status(ErrorCode::kInvalidArgument, "--chat-template and --chat-template-file both choose; give one");
+  }
+  std::string text = flags.get_string("chat-template");
+  if (text == "chatml") {
+    return std::string(chatml_template());
+  }
+  // A template without any braces would print the same for every conversation: it is a name.
+  if (text.find('{') == std::string::npos) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--chat-template {}: tessera knows the name chatml alone; give the template itself, as "
+                              "Jinja, or a file of it with --chat-template-file",
+                              text));
+  }
+  return text;
+}
+
+Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model) {
+  ASSIGN_OR_RETURN(const std::string source, template_source(flags, model));
   return model.chat_template(source);
 }
 

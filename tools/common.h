@@ -39,7 +39,15 @@ Result<std::shared_ptr<Model>> load_model(const ModelOptions& options, const Log
 /// Opens the --model of a command that needs its tokenizer and template only.
 Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags);
 
-/// The --chat-template-file of a command if given, else the model's own template, else ChatML.
+/// Whether --chat-template or --chat-template-file is given.
+bool chooses_template(const ParsedFlags& flags);
+
+/// The Jinja text that --chat-template or --chat-template-file chooses, else the model's own; empty where there is
+/// neither, which means ChatML.
+/// Errors: kInvalidArgument: both flags, or a name other than chatml; those of read_input().
+Result<std::string> template_source(const ParsedFlags& flags, const Model& model);
+
+/// template_source(), parsed.
 Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model);
 
 /// The bytes of a file of at most 1 GiB; "-" is standard input. Errors name the path.

@@ -75,8 +75,9 @@ Check check_template(const ParsedFlags& flags, const Model& model) {
   if (!parsed.ok()) {
     return bad("chat template", parsed.status().message(), "--chat-template-file with a template that is whole");
   }
-  if (flags.given("chat-template-file")) {
-    return {.name = "chat template", .found = flags.get_string("chat-template-file")};
+  if (chooses_template(flags)) {
+    return {.name = "chat template",
+            .found = flags.given("chat-template") ? "of --chat-template" : flags.get_string("chat-template-file")};
   }
   if (model.chat_template_source().empty()) {
     return {.name = "chat template",

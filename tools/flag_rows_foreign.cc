@@ -51,8 +51,6 @@ constexpr ForeignFlag kFlags[] = {
      "there is no speculative decoding, which changes the speed alone; leave it out, and the answers are the same"},
 
     // ---- chat and answers
-    {"--chat-template", true,
-     "templates have no names here; write it into a file and give that with --chat-template-file FILE"},
     {"--rerank --reranking", false,
      "there is no reranking; /v1/embeddings, with --embeddings, gives vectors to compare"},
     {"--props", false,

@@ -81,8 +81,8 @@ TEST(FlagTable, ForeignCommandLineIsAnsweredWhole) {
     EXPECT_TRUE(line.starts_with("flag ")) << line;
     flags.push_back(line.substr(5, line.find_first_of(" :", 5) - 5));
   }
-  EXPECT_THAT(flags, ElementsAre("-hf", "--mmproj", "-md", "-ngld", "--draft", "--lora", "--chat-template", "--props",
-                                 "--check-tensors", "-gan", "--rerank", "--log-file", "--yarn-ext-factor"));
+  EXPECT_THAT(flags, ElementsAre("-hf", "--mmproj", "-md", "-ngld", "--draft", "--lora", "--props", "--check-tensors",
+                                 "-gan", "--rerank", "--log-file", "--yarn-ext-factor"));
   EXPECT_THAT(status.message(), HasSubstr("flag -hf: tessera has none like it: no network"));
 }
 
