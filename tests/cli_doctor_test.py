@@ -5,6 +5,7 @@
 """
 import json
 import pathlib
+import re
 import resource
 import socket
 import subprocess
@@ -67,11 +68,28 @@ class Doctor(CliTest):
         self.assertLess(report["n_ctx_max"], longest)
         self.expect(report, "context", "bad", f"{longest} are asked for", f"--ctx-size {report['n_ctx_max']}")
         report_beyond = self.ask("-c", str(longest * 8), *budget, fails=True)
-        self.expect(report_beyond, "context", "bad", f"up to {report['n_ctx_max']} tokens fit.*trained on {longest}")
+        self.expect(report_beyond, "context", "bad", f"up to {report['n_ctx_max']} tokens fit.*would need .* MiB.*trained on {longest}",
+                    f"--ctx-size {report['n_ctx_max']}, or --device-memory")
         self.assertGreaterEqual(self.ask("-c", str(report["n_ctx_max"]), *budget)["n_ctx_max"], report["n_ctx_max"])
-        report = self.ask("-m", LLAMA, "-c", "0", "--device-memory", "64K", fails=True)
-        self.expect(report, "devices", "bad", "cpu:0 needs", "more free memory")
+
+    def test_less_memory_than_weights(self):
+        small = ["-m", LLAMA, "-c", "64", "--device-memory", "64K"]
+        report = self.ask(*small, fails=True)
+        self.expect(report, "devices", "bad", "the smallest lack is .* MiB.*cpu:0 needs", r"--device-memory \d+M for a context of 64 tokens")
+        self.assertNotIn("--fit-ctx", report["checks"]["devices"]["found"])
         self.assertNotIn("n_ctx_max", report)
+        # What is advised helps.
+        self.ask(*small[:-1], re.search(r"\d+M", report["checks"]["devices"]["to_do"])[0])
+
+    def test_contexts_that_nobody_has(self):
+        longest = self.ask("-m", LLAMA, "-c", "0")["n_ctx_max"]
+        # As much as was trained fits, and more: that is advised, and not the more.
+        for asked, counted in ((16777216, ", which"), (100000000, "; 16777216, the most there can be,")):
+            report = self.ask("-m", LLAMA, "-c", str(asked), "--device-memory", "64M", fails=True)
+            self.expect(report, "devices", "ok", "of 64.0 MiB")
+            self.expect(report, "context", "bad", rf"up to \d+ tokens fit; {asked} are asked for{counted} would need \d+ MiB; 64 are there")
+            self.assertEqual(report["checks"]["context"]["to_do"], f"--ctx-size {longest}")
+            self.assertGreater(report["n_ctx_max"], longest)
 
     def test_what_fits_only_elsewhere(self):
         common = ["-m", GEMMA, "-np", "1", "-c", "512", "--device", "cpu:0,cpu:1", "--device-memory", "1900K"]

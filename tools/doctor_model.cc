@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <numeric>
 
+#include "base/checked.h"
 #include "base/units.h"
 #include "common.h"
 #include "doctor.h"
@@ -15,7 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kShortestContext = 256;  // less is of no use to anybody
+constexpr int64_t kShortestContext = 256;              // less is of no use to anybody
+constexpr uint64_t kNoLimitBytes = uint64_t{1} << 50;  // a budget that every model fits into
 
 Check bad(std::string_view name, std::string found, std::string to_do) {
   return {.name = name, .verdict = Verdict::kBad, .found = std::move(found), .to_do = std::move(to_do)};
@@ -88,19 +93,112 @@ Check check_template(const ParsedFlags& flags, const Model& model) {
   return {.name = "chat template", .found = "the model's own"};
 }
 
-// A context of the asked length fits, or the longest that does.
-Check check_context(const ParsedFlags& flags, const Fit& longest, int64_t n_ctx_train, int64_t asked) {
-  const auto most = longest.model.context.n_ctx;
-  Check check{.name = "context", .found = fmt::format("up to {} tokens fit; {} are asked for", most, asked)};
-  if (asked > most) {
-    check.verdict = Verdict::kBad;
-    check.to_do = fmt::format("--ctx-size {}, or smaller caches: --cache-type-k q8_0 --cache-type-v q8_0", most);
-  } else if (asked > n_ctx_train) {
-    check.verdict = flags.given("ctx-size") ? Verdict::kWarn : Verdict::kOk;
-    check.to_do = flags.given("ctx-size") ? fmt::format("--ctx-size {}", n_ctx_train) : "";
+// What is counted of a model, and the context that is wanted: of the length asked for, or all it was trained on.
+struct Question {
+  FitRequest request;  // for the longest context that fits
+  int64_t n_ctx_train = 0;
+  int64_t asked = 0;
+  bool is_asked = false;    // by --ctx-size
+  bool has_budget = false;  // --device-memory is given
+};
+
+Question question(const ParsedFlags& flags, int64_t n_ctx_train) {
+  Question q;
+  const auto given =
+      static_cast<int64_t>(std::min<uint64_t>(flags.get_uint("ctx-size"), std::numeric_limits<int64_t>::max()));
+  q.n_ctx_train = n_ctx_train;
+  q.asked = given == 0 ? n_ctx_train : given;
+  q.is_asked = flags.given("ctx-size");
+  q.has_budget = flags.given("device-memory");
+  q.request.model = model_options(flags);
+  q.request.model.context.n_ctx = std::min(std::max(q.asked, n_ctx_train), kMaxContext);
+  q.request.model.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
+  q.request.model.context.n_kv_tokens = ContextOptions::kAsOne;
+  q.request.modes = {{q.request.model.split_mode, q.request.model.tensor_split}};
+  q.request.finds_context = true;
+  q.request.n_ctx_min = kShortestContext;
+  q.request.margin_bytes = fit_margins(flags);
+  q.request.to_lower = "--ubatch-size";
+  return q;
+}
+
+// MiB that each device must have for a context of n_ctx tokens, its margin included; empty where nobody can say.
+std::vector<uint64_t> needed_mib(const Question& q, int64_t n_ctx) {
+  FitRequest request = q.request;
+  request.model.device_memory = {kNoLimitBytes};
+  request.model.context.n_ctx = n_ctx;
+  request.finds_context = false;
+  std::vector<uint64_t> needed;
+  const Result<Fit> fit = fit_model(request);
+  for (size_t d = 0; fit.ok() && d < fit->devices.size(); ++d) {
+    const std::vector<uint64_t>& margins = request.margin_bytes;
+    const uint64_t margin = margins.empty() ? 0 : margins[margins.size() == 1 ? 0 : d];
+    needed.push_back(div_up(fit->devices[d].needs[0].total() + margin, uint64_t{1} << 20));
   }
-  if (asked > n_ctx_train) {
-    check.found += fmt::format("; the model was trained on {}", n_ctx_train);
+  return needed;
+}
+
+// "--device-memory 137M"; empty where the budgets are the machine's, which no flag raises, or the needs not known.
+std::string budget_flag(const Question& q, int64_t n_ctx) {
+  const std::vector<uint64_t> needed = q.has_budget ? needed_mib(q, n_ctx) : std::vector<uint64_t>();
+  return needed.empty() ? "" : fmt::format("--device-memory {}M", fmt::join(needed, "M,"));
+}
+
+// Why not even the shortest context fits, and what would help.
+Check check_lack(const Question& q, const Status& status) {
+  if (status.code() != ErrorCode::kDoesNotFit) {
+    return bad("devices", status.message(), "see the message; tessera devices lists what --device can name");
+  }
+  const int64_t n_ctx = std::min(q.asked, q.n_ctx_train > 0 ? q.n_ctx_train : kMaxContext);
+  const int64_t least = std::min(n_ctx, kShortestContext);
+  const std::string budget = budget_flag(q, least);
+  if (budget.empty()) {
+    return bad("devices", status.message(),
+               "a smaller model or format, smaller --ubatch-size, more free memory, or --fit-target with less than "
+               "1024");
+  }
+  return bad("devices", status.message(),
+             fmt::format("{} for a context of {} tokens{}; or a smaller model or format, or smaller --ubatch-size",
+                         budget, least, n_ctx > least ? fmt::format(", {} for {}", budget_flag(q, n_ctx), n_ctx) : ""));
+}
+
+// ", which would need 218 MiB; 150 are there"; of more tokens than there can be: what the most would need.
+std::string need_text(const Question& q, const Fit& longest) {
+  const int64_t n_ctx = std::min(q.asked, kMaxContext);
+  const std::vector<uint64_t> needed = needed_mib(q, n_ctx);
+  if (needed.empty()) {
+    return "";
+  }
+  uint64_t there_bytes = 0;
+  for (const FitDevice& device : longest.devices) {
+    there_bytes += device.budget_bytes;
+  }
+  return fmt::format("{} would need {} MiB; {:.0f} are there",
+                     n_ctx < q.asked ? fmt::format("; {}, the most there can be,", n_ctx) : ", which",
+                     std::reduce(needed.begin(), needed.end()), mib(there_bytes));
+}
+
+// A context of the asked length fits, or the longest that does. Advised is at most what the model was trained on.
+Check check_context(const Question& q, const Fit& longest) {
+  const int64_t most = longest.model.context.n_ctx;
+  const bool is_beyond = q.n_ctx_train > 0 && q.asked > q.n_ctx_train;
+  const std::string advice = fmt::format("--ctx-size {}", is_beyond ? std::min(most, q.n_ctx_train) : most);
+  Check check{.name = "context", .found = fmt::format("up to {} tokens fit; {} are asked for", most, q.asked)};
+  if (q.asked > most) {
+    check.verdict = Verdict::kBad;
+    check.found += need_text(q, longest);
+    check.to_do = advice;
+    if (!is_beyond || most < q.n_ctx_train) {
+      const std::string budget = budget_flag(q, is_beyond ? q.n_ctx_train : q.asked);
+      check.to_do += fmt::format("{}{}, or smaller caches: --cache-type-k q8_0 --cache-type-v q8_0",
+                                 budget.empty() ? "" : ", or ", budget);
+    }
+  } else if (is_beyond && q.is_asked) {
+    check.verdict = Verdict::kWarn;
+    check.to_do = advice;
+  }
+  if (is_beyond) {
+    check.found += fmt::format("; the model was trained on {}", q.n_ctx_train);
   }
   return check;
 }
@@ -147,25 +245,10 @@ ModelChecks check_model(const ParsedFlags& flags) {
   if (!is_known) {
     return result;
   }
-  FitRequest request;
-  request.model = model_options(flags);
-  const int64_t n_ctx_train = definition->info.n_ctx_train;
-  const auto given = static_cast<int64_t>(flags.get_uint("ctx-size"));
-  const int64_t asked = given == 0 ? n_ctx_train : given;
-  request.model.context.n_ctx = std::max(asked, n_ctx_train);
-  request.model.context.n_seq_max = static_cast<int32_t>(flags.get_uint("parallel"));
-  request.model.context.n_kv_tokens = ContextOptions::kAsOne;
-  request.modes = {{request.model.split_mode, request.model.tensor_split}};
-  request.finds_context = true;
-  request.n_ctx_min = kShortestContext;
-  request.margin_bytes = fit_margins(flags);
-  const Result<Fit> longest = fit_model(request);
+  Question q = question(flags, definition->info.n_ctx_train);
+  const Result<Fit> longest = fit_model(q.request);
   if (!longest.ok()) {
-    add(bad(
-        "devices", longest.status().message(),
-        longest.status().code() == ErrorCode::kDoesNotFit
-            ? "a smaller model or format, smaller --ubatch-size, more free memory, or --fit-target with less than 1024"
-            : "see the message; tessera devices lists what --device can name"));
+    add(check_lack(q, longest.status()));
     return result;
   }
   result.n_ctx_max = longest->model.context.n_ctx;
@@ -173,15 +256,15 @@ ModelChecks check_model(const ParsedFlags& flags) {
     result.needed_bytes += device.needs[0].total();
   }
   Check devices = check_devices(*longest);
-  if (!devices.to_do.empty() && given > 0 && flags.get_string("fit") == "off") {
-    request.model.context.n_ctx = given;
-    if (const Status as_asked = count_model(request.model).status(); as_asked.code() == ErrorCode::kDoesNotFit) {
+  if (!devices.to_do.empty() && flags.get_uint("ctx-size") > 0 && flags.get_string("fit") == "off") {
+    q.request.model.context.n_ctx = q.asked;
+    if (const Status as_asked = count_model(q.request.model).status(); as_asked.code() == ErrorCode::kDoesNotFit) {
       devices.verdict = Verdict::kBad;
       devices.found = as_asked.message();
     }
   }
   add(std::move(devices));
-  add(check_context(flags, *longest, n_ctx_train, asked));
+  add(check_context(q, *longest));
   return result;
 }
 

@@ -55,6 +55,7 @@ Result<Fit> fit_by_flags(const ParsedFlags& flags, const ModelOptions& options, 
     request.finds_context = true;
     request.n_ctx_min = static_cast<int64_t>(flags.get_uint("fit-ctx"));
     request.model.context.n_ctx = 0;
+    request.to_lower = "--fit-ctx or --ubatch-size";
   }
   request.margin_bytes = fit_margins(flags);
   ASSIGN_OR_RETURN(Fit fit, fit_model(request));

@@ -41,6 +41,8 @@ struct ContextOptions {
 
 /// Most of ModelOptions::n_expert_slots that the program and the C interface take: no layer has more experts.
 inline constexpr int64_t kMaxExpertSlots = 1024;
+/// Most of ContextOptions::n_ctx.
+inline constexpr int64_t kMaxContext = 1 << 24;
 /// Most of ContextOptions::n_snapshots.
 inline constexpr int32_t kMaxSnapshots = 1'000'000;
 

@@ -539,8 +539,8 @@ Result<Fit> Fitter::explain() {
   return Status(
       ErrorCode::kDoesNotFit,
       fmt::format("nothing fits with a context of {} tokens; the smallest lack is {:.1f} MiB on a device: {}. "
-                  "Raise --device-memory, or lower {} or --ubatch-size",
-                  n_ctx_least_, mib(enough), lacking, request_.finds_context ? "--fit-ctx" : "--ctx-size"));
+                  "Raise --device-memory, or lower {}",
+                  n_ctx_least_, mib(enough), lacking, request_.to_lower));
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct FitRequest {
   bool finds_context = false;          // lower model.context.n_ctx (0: what the model was trained on) where that helps
   int64_t n_ctx_min = 4096;            // but not below this
   std::vector<uint64_t> margin_bytes;  // that each device keeps free: none, one for all, or one each
+  std::string to_lower = "--ctx-size or --ubatch-size";  // what kDoesNotFit advises to lower: flags the caller has
 };
 
 struct FitDevice {

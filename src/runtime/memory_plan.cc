@@ -57,12 +57,11 @@ Result<ContextOptions> with_context_size(const ModelState& model, ContextOptions
 }
 
 Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions& options) {
-  constexpr int64_t kMost = 1 << 24;
-  if (options.n_ctx < 1 || options.n_ctx > kMost) {
-    return out_of_range("--ctx-size", options.n_ctx, 1, kMost);
+  if (options.n_ctx < 1 || options.n_ctx > kMaxContext) {
+    return out_of_range("--ctx-size", options.n_ctx, 1, kMaxContext);
   }
-  if (options.n_batch < 1 || options.n_batch > kMost) {
-    return out_of_range("--batch-size", options.n_batch, 1, kMost);
+  if (options.n_batch < 1 || options.n_batch > kMaxContext) {
+    return out_of_range("--batch-size", options.n_batch, 1, kMaxContext);
   }
   if (options.n_ubatch < 1 || options.n_ubatch > (1 << 16)) {
     return out_of_range("--ubatch-size", options.n_ubatch, 1, 1 << 16);
@@ -73,8 +72,9 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   if (options.n_snapshots < 0 || options.n_snapshots > kMaxSnapshots) {
     return out_of_range("--ctx-checkpoints", options.n_snapshots, 0, kMaxSnapshots);
   }
-  if (options.n_kv_tokens != 0 && (options.n_kv_tokens < options.n_ctx || options.n_kv_tokens > kMost * 4096)) {
-    return out_of_range("the number of positions over all sequences", options.n_kv_tokens, options.n_ctx, kMost * 4096);
+  if (options.n_kv_tokens != 0 && (options.n_kv_tokens < options.n_ctx || options.n_kv_tokens > kMaxContext * 4096)) {
+    return out_of_range("the number of positions over all sequences", options.n_kv_tokens, options.n_ctx,
+                        kMaxContext * 4096);
   }
   for (const KvLayerSpec& layer : model.definition.program.kv_layers) {
     if (std::max(layer.k_dim, layer.v_dim) > kAttentionMaxDim) {
