@@ -725,6 +725,8 @@ class Information(CliTest):
             self.assertIn(f"  {command} ", overview)
             self.assertIn(f"tessera {command}", self.good(command, "--help").decode())
             self.assertEqual(self.good(command, "--help"), self.good("help", command))
+        self.assertEqual(self.good("bench", "switch", "--help"), self.good("help", "bench", "switch"))
+        self.assertEqual(self.good("help", "bench", "switch"), self.good("help", "bench-switch"))
         self.assertEqual(self.good("help", "--markdown").decode(), (ROOT / "docs/flags.md").read_text(encoding="utf-8"))
 
 

@@ -87,12 +87,13 @@ int fail(const Status& status, int exit_status) {
   return exit_status;
 }
 
-// `bench switch`, as people would say it, is the command bench-switch.
+// `bench switch`, as people would say it, is the command bench-switch, also behind `help`.
 std::vector<const char*> spelt_out(std::span<const char* const> args) {
   std::vector<const char*> words(args.begin(), args.end());
-  if (words.size() >= 2 && std::string_view(words[0]) == "bench" && std::string_view(words[1]) == "switch") {
-    words.erase(words.begin());
-    words[0] = "bench-switch";
+  const size_t at = !words.empty() && std::string_view(words[0]) == "help" ? 1 : 0;
+  if (words.size() >= at + 2 && std::string_view(words[at]) == "bench" && std::string_view(words[at + 1]) == "switch") {
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    words[at] = "bench-switch";
   }
   return words;
 }
