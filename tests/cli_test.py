@@ -739,6 +739,17 @@ class Errors(CliTest):
         self.bad(2, "--top-k", "run", "-m", LLAMA, "-p", "x", "--top-k", "many")
         self.bad(2, "--cuts", "run", "-m", LLAMA, "-p", "x", "--cuts", "9")
         self.bad(2, 'unknown command "nonsense"', "help", "nonsense")
+        self.bad(2, 'unexpected argument "nonsense"', "help", "bench", "nonsense")
+
+    def test_what_is_wrong_with_a_model_is_said_once(self):
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as damaged:
+            damaged.write(pathlib.Path(LLAMA).read_bytes()[:3000])
+            damaged.flush()
+            for path in ("/nothing/there.gguf", damaged.name):
+                for command in (["run", "-p", "x"], ["chat"], ["serve", "--port", "0"], ["inspect"], ["bench"]):
+                    done = run(*command, "-m", path, stdin=b"")
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertEqual(done.stderr.decode().count(f"'{path}'"), 1, done.stderr)
 
     def test_flags_from_elsewhere_are_told_together(self):
         done = run("serve", "-hf", "a/b", "--mmproj", "c", "-ngl", "99", "--zzzzzz")

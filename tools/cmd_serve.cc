@@ -339,7 +339,10 @@ Status cmd_serve(const ParsedFlags& flags) {
       served->serving->stop();
     }
   }
-  return loaded.code() == ErrorCode::kCancelled ? Status() : loaded;
+  if (loaded.ok() || loaded.code() == ErrorCode::kCancelled) {
+    return {};
+  }
+  return {loaded.code(), "nothing can be served: the model was not loaded"};  // why, the registry has logged
 }
 
 }  // namespace tessera
