@@ -1,5 +1,6 @@
 #include "policy_cache.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -18,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMostBytes = 4 << 20;
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr int64_t kLifetime_s = 24 * 3600;  // a machine's other work changes from day to day
 constexpr double kLargest = 1e12;           // of any number in the file
 constexpr int64_t kLongestMeasured = 2064;  // contexts that are longer are measured alike
 
@@ -54,8 +56,15 @@ std::optional<std::vector<SpeedPoint>> points_of(const Json& all) {
   return points.empty() ? std::nullopt : std::optional(points);
 }
 
-std::optional<SplitMeasures> measures_of(const Json& entry) {
-  SplitMeasures measures;
+std::optional<PolicyEntry> entry_of(const Json& entry) {
+  PolicyEntry read;
+  SplitMeasures& measures = read.measures;
+  const Json made_s = entry.is_object() ? entry.value("made_s", Json()) : Json();
+  if (made_s.is_number_unsigned() && is_positive(made_s)) {
+    read.made_s = made_s.get<int64_t>();
+  } else if (!made_s.is_null()) {
+    return std::nullopt;
+  }
   const Json splits = entry.is_object() ? entry.value("splits", Json()) : Json();
   const Json switches = entry.is_object() ? entry.value("switch_s", Json()) : Json();
   constexpr std::array<const char*, 2> kModes = {"layer", "tensor"};
@@ -75,7 +84,7 @@ std::optional<SplitMeasures> measures_of(const Json& entry) {
     measures.splits[i] = {kModes[i], *prefill, *generation};
     measures.switch_s[i] = switches[i].get<double>();
   }
-  return measures;
+  return read;
 }
 
 // The file's content, or an empty cache where it has none that can be used.
@@ -125,34 +134,45 @@ std::string policy_key(const Context& context, const ModelOptions& options) {
       options.override_kv.empty() ? "" : " overrides=", fmt::join(options.override_kv, ","));
 }
 
-std::optional<SplitMeasures> read_policy_cache(const std::string& path, const std::string& key, const Log& log) {
+std::optional<PolicyEntry> read_policy_cache(const std::string& path, const std::string& key, const Log& log) {
   if (path.empty()) {
     return std::nullopt;
   }
   const Json all = read_all(path, log);
   const Json& entries = all.at("entries");
   const auto entry = entries.find(key);
-  return entry == entries.end() ? std::nullopt : measures_of(*entry);
+  return entry == entries.end() ? std::nullopt : entry_of(*entry);
 }
 
-Status write_policy_cache(const std::string& path, const std::string& key, const SplitMeasures& measures) {
+Status write_policy_cache(const std::string& path, const std::string& key, const PolicyEntry& entry) {
   if (path.empty()) {
     return {};
   }
   Json splits = Json::array();
-  for (const SplitSpeeds& speeds : measures.splits) {
+  for (const SplitSpeeds& speeds : entry.measures.splits) {
     splits.push_back({{"split_mode", speeds.split_mode},
                       {"prefill", points_json(speeds.prefill)},
                       {"generation", points_json(speeds.generation)}});
   }
   Json all = read_all(path, {});
-  all["entries"][key] = {{"splits", splits}, {"switch_s", measures.switch_s}};
+  all["entries"][key] = {{"splits", splits}, {"switch_s", entry.measures.switch_s}};
+  if (entry.made_s) {
+    all["entries"][key]["made_s"] = *entry.made_s;
+  }
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;  // what is wrong with the folder, writing says
   if (!folder.empty()) {
     std::filesystem::create_directories(folder, ignored);
   }
   return write_file(path, all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+bool is_out_of_date(const PolicyEntry& entry, int64_t now_s) {
+  return entry.made_s && (*entry.made_s > now_s || now_s - *entry.made_s > kLifetime_s);
+}
+
+bool is_another_speed(double measured, double cached) {
+  return std::max(measured, cached) > 1.25 * std::min(measured, cached);
 }
 
 }  // namespace tessera

@@ -1,7 +1,10 @@
 #include "policy_flags.h"
 
+#include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "policy_cache.h"
 #include "split_measure.h"
 
@@ -12,7 +15,8 @@ namespace {
 Result<std::optional<SplitMeasures>> measure(Context& context, std::span<const PlacementRequest, 2> candidates,
                                              const TransitionOptions& transition, const Log& log,
                                              const std::atomic<bool>* interrupted) {
-  log.detail("--split-policy auto: measuring both splits, once for this model and these devices");
+  const auto begin = std::chrono::steady_clock::now();
+  log.info(fmt::format("--split-policy auto: measuring both splits first, in {}", measuring_text(context)));
   Model& model = context.model();
   const PlacementRequest before = model.placement();
   const Result<SplitMeasures> measured = measure_splits(model, context, candidates, transition, interrupted);
@@ -24,7 +28,38 @@ Result<std::optional<SplitMeasures>> measure(Context& context, std::span<const P
   }
   TRY(measured.status());
   TRY(model.set_placement(before, transition).status());
+  log.info(fmt::format("--split-policy auto: measured in {:.1f} s",
+                       ms_between(begin, std::chrono::steady_clock::now()) / 1000));
   return std::optional(*measured);
+}
+
+int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Why the speeds of an entry cannot be relied on; empty where they can. Generates a few tokens under the placement that
+// holds: what was measured while the machine had other work, or not, is found by that.
+Result<std::string> doubt(const PolicyEntry& entry, Context& context, const std::atomic<bool>* interrupted) {
+  if (is_out_of_date(entry, unix_time())) {
+    return std::string("not of the last day");
+  }
+  const std::string now = context.model().placement().split_mode;
+  const auto split = std::ranges::find(entry.measures.splits, now, &SplitSpeeds::split_mode);
+  if (!entry.made_s || split == entry.measures.splits.end()) {
+    return std::string();
+  }
+  const double cached = generation_speed(*split, 1);
+  double measured = 0;
+  for (int look = 0; look < 2; ++look) {  // a pause of the machine spoils one
+    const Result<double> speed = measure_generation(context, interrupted);
+    TRY(context.clear());
+    TRY(speed.status());
+    measured = *speed;
+    if (!is_another_speed(measured, cached)) {
+      return std::string();
+    }
+  }
+  return fmt::format("{} generates {:.1f} tokens/s now, not {:.1f}", now, measured, cached);
 }
 
 }  // namespace
@@ -67,13 +102,22 @@ Result<std::optional<SplitMeasures>> measures_by_flags(const ParsedFlags& flags,
   }
   const std::string path = flags.given("policy-cache") ? flags.get_string("policy-cache") : default_policy_cache();
   const std::string key = policy_key(context, options);
-  std::optional<SplitMeasures> measures = read_policy_cache(path, key, log);
-  if (measures) {
-    log.detail(fmt::format("--split-policy auto: speeds of both splits are in {}", path));
-  } else {
+  const std::optional<PolicyEntry> entry = read_policy_cache(path, key, log);
+  std::optional<SplitMeasures> measures;
+  if (entry) {
+    ASSIGN_OR_RETURN(const std::string why_not, doubt(*entry, context, interrupted));
+    if (why_not.empty()) {
+      log.detail(
+          fmt::format("--split-policy auto: speeds of both splits are in {}; without it they are measured", path));
+      measures = entry->measures;
+    } else {
+      log.info(fmt::format("--split-policy auto: the speeds in {} do not hold: {}", path, why_not));
+    }
+  }
+  if (!measures) {
     ASSIGN_OR_RETURN(measures, measure(context, candidates, transition, log, interrupted));
     if (measures) {
-      if (const Status written = write_policy_cache(path, key, *measures); !written.ok()) {
+      if (const Status written = write_policy_cache(path, key, {*measures, unix_time()}); !written.ok()) {
         log.warning(fmt::format("{}; the speeds will be measured again", written.message()));
       }
     }

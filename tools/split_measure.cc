@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <utility>
 
 #include "decode_timer.h"
@@ -14,19 +15,32 @@ constexpr int64_t kGenerated = 16;  // tokens generated to find the speed
 static_assert(kGenerated < kMeasurableContext);
 constexpr double kLongest_ns = 2e9;  // after a prompt that takes this long no longer one is read
 
+std::vector<int64_t> prompt_lengths(const Context& context) {
+  const int64_t room = context.options().n_ctx - kGenerated;
+  std::vector<int64_t> lengths = {std::min<int64_t>(room, 128)};
+  for (const int64_t n : {512, 2048}) {
+    if (n <= room) {
+      lengths.push_back(n);
+    }
+  }
+  return lengths;
+}
+
+// Tokens per second behind a prompt of n_depth tokens.
+Result<double> time_generation(DecodeTimer& timer, int64_t n_depth) {
+  ASSIGN_OR_RETURN(const double ns, timer.run({0, kGenerated, n_depth}));
+  return static_cast<double>(kGenerated) * 1e9 / ns;
+}
+
 class SplitMeter {
  public:
   SplitMeter(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
              TransitionOptions transition, const std::atomic<bool>* interrupted)
-      : model_(model), timer_(context, interrupted), placements_(placements), transition_(std::move(transition)) {
-    const int64_t room = context.options().n_ctx - kGenerated;
-    lengths_.push_back(std::min<int64_t>(room, 128));
-    for (const int64_t n : {512, 2048}) {
-      if (n <= room) {
-        lengths_.push_back(n);
-      }
-    }
-  }
+      : model_(model),
+        timer_(context, interrupted),
+        placements_(placements),
+        transition_(std::move(transition)),
+        lengths_(prompt_lengths(context)) {}
 
   Result<SplitMeasures> run() {
     SplitMeasures measures;
@@ -57,8 +71,8 @@ class SplitMeter {
         lengths_.resize(i + 1);  // for both splits: a length that one of them lacks could not be compared
       }
     }
-    ASSIGN_OR_RETURN(const double ns, timer_.run({0, kGenerated, lengths_.front()}));
-    note(speeds.generation, 1, static_cast<double>(kGenerated) * 1e9 / ns);
+    ASSIGN_OR_RETURN(const double tokens_per_s, time_generation(timer_, lengths_.front()));
+    note(speeds.generation, 1, tokens_per_s);
     return {};
   }
 
@@ -94,6 +108,17 @@ TransitionOptions stoppable(const TransitionOptions& transition, const std::atom
 Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<const PlacementRequest, 2> placements,
                                      const TransitionOptions& transition, const std::atomic<bool>* interrupted) {
   return SplitMeter(model, context, placements, stoppable(transition, interrupted), interrupted).run();
+}
+
+Result<double> measure_generation(Context& context, const std::atomic<bool>* interrupted) {
+  DecodeTimer timer(context, interrupted);
+  TRY(timer.run({1, 0, 0}).status());  // touches scratch
+  return time_generation(timer, 0);
+}
+
+std::string measuring_text(const Context& context) {
+  return fmt::format("{} rounds, each under both splits: prompts of {} tokens, and an answer of {}", kRounds,
+                     fmt::join(prompt_lengths(context), ", "), kGenerated);
 }
 
 std::string measures_text(const SplitMeasures& measures) {

@@ -24,6 +24,14 @@ Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<c
                                      const TransitionOptions& transition,
                                      const std::atomic<bool>* interrupted = nullptr);
 
+/// What measure_splits() does in that context, for people: "prompts of 128 and 512 tokens and answers of 16, ...".
+std::string measuring_text(const Context& context);
+
+/// Tokens per second of a short generation under the placement that holds, behind no prompt, so that it is quick: about
+/// what measure_splits() would find for it. Uses sequence 0, and leaves it filled. Errors: those of Context::decode;
+/// kCancelled: interrupted. REQUIRES: as there.
+Result<double> measure_generation(Context& context, const std::atomic<bool>* interrupted = nullptr);
+
 /// The measured speeds in one line for people.
 std::string measures_text(const SplitMeasures& measures);
 

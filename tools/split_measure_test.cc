@@ -40,7 +40,12 @@ TEST(SplitMeasure, AnInterruptionEndsItBeforeTheNextBatch) {
       ErrorCode::kCancelled);
   EXPECT_EQ((*model)->placement().split_mode, "layer");
 
+  EXPECT_EQ(measure_generation(**context, &interrupted).status().code(), ErrorCode::kCancelled);
+
   EXPECT_TRUE(measure_splits(**model, **context, splits, {}).ok());
+  const auto speed = measure_generation(**context);
+  ASSERT_TRUE(speed.ok()) << speed.status().message();
+  EXPECT_GT(*speed, 0);
 }
 
 }  // namespace
