@@ -203,12 +203,11 @@ std::optional<Match> find_flag(const FlagTable& table, std::string_view command,
     if (!flags_internal::belongs_to(row, command)) {
       continue;
     }
-    const auto all = flags_internal::spellings(row);
-    const auto hit = std::ranges::find(all, spelled);
-    if (hit != all.end()) {
-      const bool has_negatives = row.kind == FlagKind::kBool;
-      const size_t n_positive = has_negatives ? all.size() / 2 : all.size();
-      return Match{&row, static_cast<size_t>(hit - all.begin()) >= n_positive};
+    if (std::ranges::count(flags_internal::positive_spellings(row), spelled) > 0) {
+      return Match{&row, false};
+    }
+    if (std::ranges::count(flags_internal::negative_spellings(row), spelled) > 0) {
+      return Match{&row, true};
     }
   }
   return std::nullopt;
@@ -583,10 +582,15 @@ Status check_row(const FlagTable& table, const FlagRow& row) {
   if (row.name.empty() || row.name.starts_with("-") || row.name.starts_with("no-")) {
     return wrong("the long name is empty or begins with a dash or no-");
   }
-  for (const std::string_view other : flags_internal::split_words(row.shorts)) {
-    if (!other.starts_with("-")) {
-      return wrong("a short name lacks its dash");
+  for (const std::string_view names : {row.shorts, row.negations}) {
+    for (const std::string_view other : flags_internal::split_words(names)) {
+      if (!other.starts_with("-")) {
+        return wrong("a short name lacks its dash");
+      }
     }
+  }
+  if (!row.negations.empty() && row.kind != FlagKind::kBool) {
+    return wrong("only a boolean can be negated");
   }
   if (row.help.empty() || row.group.empty() || row.commands.empty()) {
     return wrong("help, group or commands are missing");

@@ -35,8 +35,9 @@ enum class FlagKind {
 
 /// One flag of one or more commands. Two rows may share a name when no command has both.
 struct FlagRow {
-  std::string_view name;         // long name without dashes: "ctx-size"
-  std::string_view shorts = {};  // other names as typed, separated by blanks: "-n --n-predict"
+  std::string_view name;            // long name without dashes: "ctx-size"
+  std::string_view shorts = {};     // other names as typed, separated by blanks: "-n --n-predict"
+  std::string_view negations = {};  // kBool: names as typed that turn it off, beside the `no-` forms: "-nr"
   FlagKind kind = FlagKind::kString;
   bool list = false;                   // text is a list of `kind`: separated by commas (numbers also by `/`), not empty
   bool required = false;               // the command is refused without it

@@ -46,13 +46,6 @@ std::string all_commands(const FlagTable& table) {
   return names;
 }
 
-/// The positive forms of a flag.
-std::vector<std::string> positive(const FlagRow& row) {
-  std::vector<std::string> all = flags_internal::spellings(row);
-  all.resize(row.kind == FlagKind::kBool ? all.size() / 2 : all.size());
-  return all;
-}
-
 // zsh reads bash's scripts through bashcompinit: sourced, or as a file _tessera in its function path, which is run in
 // place of the first completion and therefore has to make that one too.
 std::string bash_script(const FlagTable& table, bool for_zsh) {
@@ -64,11 +57,11 @@ std::string bash_script(const FlagTable& table, bool for_zsh) {
       if (!belongs_to(row, command.name)) {
         continue;
       }
-      for (const std::string& name : positive(row)) {
+      for (const std::string& name : flags_internal::positive_spellings(row)) {
         names += fmt::format("{}{}", names.empty() ? "" : " ", name);
       }
       if (row.kind == FlagKind::kEnum) {
-        for (const std::string& name : positive(row)) {
+        for (const std::string& name : flags_internal::positive_spellings(row)) {
           choices += fmt::format("    {}:{}) words={} ;;\n", command.name, name, shell_quoted(row.choices));
         }
       }

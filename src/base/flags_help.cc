@@ -26,16 +26,30 @@ std::string negated(std::string_view spelled) {
 
 namespace flags_internal {
 
-std::vector<std::string> spellings(const FlagRow& row) {
+std::vector<std::string> positive_spellings(const FlagRow& row) {
   std::vector<std::string> all{fmt::format("--{}", row.name)};
   for (const std::string_view other : split_words(row.shorts)) {
     all.emplace_back(other);
   }
+  return all;
+}
+
+std::vector<std::string> negative_spellings(const FlagRow& row) {
+  std::vector<std::string> all;
   if (row.kind == FlagKind::kBool) {
-    for (size_t i = 0, n = all.size(); i < n; ++i) {
-      all.push_back(negated(all[i]));
+    for (const std::string& spelling : positive_spellings(row)) {
+      all.push_back(negated(spelling));
+    }
+    for (const std::string_view other : split_words(row.negations)) {
+      all.emplace_back(other);
     }
   }
+  return all;
+}
+
+std::vector<std::string> spellings(const FlagRow& row) {
+  std::vector<std::string> all = positive_spellings(row);
+  std::ranges::move(negative_spellings(row), std::back_inserter(all));
   return all;
 }
 
@@ -70,6 +84,9 @@ std::string names_and_value(const FlagRow& row) {
     out += shown_name(row, other) + ", ";
   }
   out += shown_name(row, fmt::format("--{}", row.name));
+  if (!row.negations.empty()) {
+    out += fmt::format(" / {}, --no-{}", fmt::join(split_words(row.negations), ", "), row.name);
+  }
   const std::string value = value_text(row);
   return value.empty() ? out : out + " " + value;
 }

@@ -59,6 +59,13 @@ constexpr FlagRow kFlags[] = {
      .group = "Heat",
      .commands = "bake",
      .help = "Run the fan"},
+    {.name = "glass",
+     .shorts = "-g",
+     .negations = "-ng --opaque",
+     .kind = FlagKind::kBool,
+     .group = "Heat",
+     .commands = "bake",
+     .help = "Glass"},
     {.name = "light", .kind = FlagKind::kBool, .group = "Heat", .commands = "bake list", .help = "Light"},
     {.name = "mode",
      .shorts = "-sm",
@@ -343,6 +350,15 @@ TEST(Flags, RequiredFlagsAreAskedFor) {
   EXPECT_TRUE(parse_flags(table, list).ok());
 }
 
+TEST(Flags, BooleansMayHaveNamesThatTurnThemOff) {
+  for (const char* on : {"-g", "--glass"}) {
+    EXPECT_TRUE(parse({"bake", on})->get_bool("glass")) << on;
+  }
+  for (const char* off : {"-ng", "--opaque", "-no-g", "--no-glass"}) {
+    EXPECT_FALSE(parse({"bake", "-g", off})->get_bool("glass")) << off;
+  }
+}
+
 TEST(Flags, CommandsAreFoundAndSuggested) {
   EXPECT_EQ(parse({})->command().name, "help");
   EXPECT_EQ(parse({"--help"})->command().name, "help");
@@ -367,6 +383,7 @@ TEST(Flags, HelpShowsEveryFlagOfTheCommandAndNoOther) {
   EXPECT_THAT(text, HasSubstr("-t, --heat, --temp T"));
   EXPECT_THAT(text, HasSubstr("(default: 180.5; 0 to 300)"));
   EXPECT_THAT(text, HasSubstr("none|layer|tensor"));
+  EXPECT_THAT(text, HasSubstr("-g, --glass / -ng, --opaque, --no-glass"));
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     ASSERT_NE(end, std::string::npos);
