@@ -14,9 +14,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
+#include "base/proc.h"
 #include "base/threads.h"
 #include "commands.h"
 #include "common.h"
@@ -48,7 +48,7 @@ uint64_t resident_bytes() {
     }
     std::fclose(file);
   }
-  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return pages * page_bytes();
 }
 
 /// Looks at resident_bytes() from another thread until it is stopped.

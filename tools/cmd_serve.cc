@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/proc.h"
 #include "commands.h"
 #include "common.h"
 #include "device/registry.h"
@@ -69,7 +70,7 @@ Result<ServerSettings> server_settings(const ParsedFlags& flags) {
 // Of the whole server: its models share the host memory, and the folder.
 KeptPromptsOptions cache_options(const ParsedFlags& flags) {
   constexpr int64_t kDefaultMib = 8192;
-  const int64_t quarter_mib = sysconf(_SC_PHYS_PAGES) * (sysconf(_SC_PAGESIZE) / 1024) / 1024 / 4;
+  const int64_t quarter_mib = sysconf(_SC_PHYS_PAGES) * static_cast<int64_t>(page_bytes()) / 4 >> 20;
   const auto bytes = [](int64_t mib) {
     return mib < 0 ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(mib) << 20;
   };

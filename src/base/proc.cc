@@ -4,6 +4,7 @@
 #include <charconv>
 #include <fstream>
 #include <sstream>
+#include <unistd.h>
 
 namespace tessera {
 namespace {
@@ -16,6 +17,11 @@ std::string_view trim(std::string_view text) {
 }
 
 }  // namespace
+
+uint64_t page_bytes() {
+  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 std::string proc_text(const std::string& path) {
   std::ifstream file(path);

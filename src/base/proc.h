@@ -1,11 +1,15 @@
 #pragma once
-// What the system says of itself in the small texts of /proc and /sys. They have no size, so they are read as streams.
+// What the system says of itself: the size of its pages, and the small texts of /proc and /sys. These have no size, so
+// they are read as streams.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tessera {
+
+/// Bytes of a page of memory.
+uint64_t page_bytes();
 
 /// The whole text; empty when it cannot be read.
 std::string proc_text(const std::string& path);

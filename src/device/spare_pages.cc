@@ -4,16 +4,11 @@
 #include <iterator>
 #include <new>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/checked.h"
+#include "base/proc.h"
 
 namespace tessera {
-
-uint64_t page_bytes() {
-  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 void SparePages::keep(std::byte* begin, uint64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);

@@ -9,9 +9,6 @@
 
 namespace tessera {
 
-/// Of this system.
-uint64_t page_bytes();
-
 class SparePages {
  public:
   /// Keeps these whole pages until take() or drop(); where the host has no memory to note them, they go at once.

@@ -24,9 +24,8 @@ CpuHost cpu_host() {
   host.memory_bytes = proc_bytes(meminfo, "MemTotal");
   host.available_bytes = proc_bytes(meminfo, "MemAvailable");
   if (host.memory_bytes == 0) {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    host.memory_bytes = page * static_cast<uint64_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
-    host.available_bytes = page * static_cast<uint64_t>(std::max(1L, sysconf(_SC_AVPHYS_PAGES)));
+    host.memory_bytes = page_bytes() * static_cast<uint64_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
+    host.available_bytes = page_bytes() * static_cast<uint64_t>(std::max(1L, sysconf(_SC_AVPHYS_PAGES)));
   }
   // A container's limit; "max" and a missing file read as 0.
   const uint64_t limit = proc_number(proc_text("/sys/fs/cgroup/memory.max"));

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/proc.h"
 
 namespace tessera {
 namespace {

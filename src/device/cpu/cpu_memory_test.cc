@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/proc.h"
 #include "base/units.h"
 
 namespace tessera {
@@ -28,7 +29,7 @@ uint64_t resident_bytes() {
   uint64_t size = 0;
   uint64_t resident = 0;
   file >> size >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return resident * page_bytes();
 }
 
 // Whether a byte can be read, asked of the kernel, which answers EFAULT where a load would be fatal.
