@@ -31,7 +31,9 @@ target_link_libraries(c_api_wrapper_test PRIVATE package_user_options GTest::gte
 target_compile_definitions(c_api_wrapper_test PRIVATE TESSERA_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
 add_test(NAME c_api_wrapper COMMAND c_api_wrapper_test)
 
-add_executable(c_api_no_memory ${CMAKE_SOURCE_DIR}/tests/c_api/no_memory.cc)
+add_executable(c_api_no_memory ${CMAKE_SOURCE_DIR}/tests/c_api/no_memory.cc
+  ${CMAKE_SOURCE_DIR}/tests/support/allocations.cc)
+target_include_directories(c_api_no_memory PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(c_api_no_memory PRIVATE package_user_options)
 add_test(NAME c_api_no_memory
   COMMAND c_api_no_memory ${tiny_model} ${CMAKE_SOURCE_DIR}/tests/data/tiny/tiny-qwen35.gguf)

@@ -5,33 +5,19 @@
 //
 // HYBRID has recurrent state: its sequences are changed, saved and restored while memory runs out.
 // Of the whole use the later ones are so many and so alike that only some are made to fail, unless all are asked for.
-// The library leaves operator new to the program, so replacing it here reaches the library too.
+// The library leaves operator new to the program, so that what replaces it here reaches the library too.
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
+#include <string_view>
 #include <tessera/tessera.hpp>
 #include <vector>
 
+#include "tests/support/allocations.h"
+
 namespace {
 
-std::atomic<long> countdown{-1};  // allocations that succeed before one fails; negative: none fails
-
-bool is_the_one() {
-  return countdown.load() >= 0 && countdown.fetch_sub(1) == 0;
-}
-
-void* allocate(size_t size) {
-  return is_the_one() ? nullptr : std::malloc(size != 0 ? size : 1);
-}
-
-void* or_throw(void* p) {
-  if (p == nullptr) {
-    throw std::bad_alloc();
-  }
-  return p;
-}
+using tessera::fail_one_anywhere;
 
 float first_logit = 0;  // of a run without failures
 
@@ -71,7 +57,7 @@ tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1)
   tsr_status status = tsr_model_options_init(&options, sizeof options);
   options.n_threads = 1;  // helpers of loading are not of the calls that are looked at
   const auto step = [&](auto&& call) { status = status == TSR_OK ? call() : status; };
-  countdown = fail_at;
+  fail_one_anywhere(fail_at);
   step([&] { return tsr_model_load(path, &options, &model); });
   step([&] { return tsr_context_options_init(&context_options, sizeof context_options); });
   context_options.n_ctx = 64;
@@ -81,7 +67,9 @@ tsr_status use(const char* path, long fail_at = -1, long fail_in_decode_at = -1)
   step([&] { return tsr_batch_init(&batch, sizeof batch); });
   batch.tokens = ids;
   batch.n_tokens = n;
-  countdown = fail_at < 0 ? fail_in_decode_at : countdown.load();
+  if (fail_at < 0) {
+    fail_one_anywhere(fail_in_decode_at);
+  }
   step([&] { return decode(context, batch); });
   step([&] { return tsr_sampler_create(model, nullptr, &sampler); });
   step([&] { return tsr_sampler_sample_row(sampler, context, 0, &id); });
@@ -158,7 +146,7 @@ tsr_status change_sequences(const tsr_model* model, long fail_at) {
   std::vector<char> state(size_t{1} << 20);
   size_t n_bytes = 0;
   int64_t length = 0;
-  countdown = fail_at;
+  fail_one_anywhere(fail_at);
   step([&] { return tsr_context_snapshot(context, 0); });
   step([&] { return tsr_context_fork(context, 0, 1, kHeld); });
   step([&] { return tsr_state_size(context, 0, &n_bytes); });
@@ -166,13 +154,13 @@ tsr_status change_sequences(const tsr_model* model, long fail_at) {
   step([&] { return tsr_state_set(context, 1, state.data(), n_bytes); });
   step([&] { return tsr_context_rewind(context, 1, kSnapshot, &length); });
   step([&] { return tsr_context_truncate(context, 0, kSnapshot); });
-  const long left = countdown.exchange(-1);
+  const long left = fail_one_anywhere(-1);
   if (context != nullptr && !agrees(context) && tsr_context_clear(context) != TSR_OUT_OF_MEMORY) {
     std::fprintf(stderr, "a change of sequences without memory left something wrong: %s\n", tsr_last_error());
     std::_Exit(1);
   }
   tsr_context_free(context);
-  countdown = left;
+  fail_one_anywhere(left);
   return status;
 }
 
@@ -186,7 +174,7 @@ tsr_status use_switch(const char* path, long fail_at) {
   tsr_model* model = nullptr;
   tsr_context* context = nullptr;
   const float* logits = nullptr;
-  countdown = -1;
+  fail_one_anywhere(-1);
   tsr_model_options_init(&options, sizeof options);
   options.devices = devices;
   options.n_devices = 2;
@@ -196,9 +184,9 @@ tsr_status use_switch(const char* path, long fail_at) {
   batch.n_tokens = 3;
   bool good = tsr_model_load(path, &options, &model) == TSR_OK &&
               tsr_context_create(model, nullptr, &context) == TSR_OK && tsr_context_decode(context, &batch) == TSR_OK;
-  countdown = fail_at;
+  fail_one_anywhere(fail_at);
   const tsr_status status = tsr_context_set_split_mode(context, TSR_SPLIT_TENSOR, nullptr);
-  const long left = countdown.exchange(-1);
+  const long left = fail_one_anywhere(-1);
   tsr_split_mode mode = TSR_SPLIT_CUSTOM;
   good = good && tsr_model_get_split_mode(model, &mode) == TSR_OK &&
          mode == (status == TSR_OK ? TSR_SPLIT_TENSOR : TSR_SPLIT_LAYER);
@@ -212,54 +200,11 @@ tsr_status use_switch(const char* path, long fail_at) {
   next_logit = logits[0];
   tsr_context_free(context);
   tsr_model_free(model);
-  countdown = left;
+  fail_one_anywhere(left);
   return status;
 }
 
 }  // namespace
-
-// All forms in use, also those that the standard library would build from others: a sanitizer's runtime brings its own
-// of each, and memory must come from and go back to one of the two.
-void* operator new(size_t size) {
-  return or_throw(allocate(size));
-}
-void* operator new[](size_t size) {
-  return operator new(size);
-}
-void* operator new(size_t size, std::align_val_t alignment) {
-  const auto a = static_cast<size_t>(alignment);
-  return or_throw(is_the_one() ? nullptr : std::aligned_alloc(a, (size + a - 1) / a * a));
-}
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return allocate(size);
-}
-void* operator new[](size_t size, const std::nothrow_t&) noexcept {
-  return allocate(size);
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, size_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, size_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, const std::nothrow_t&) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, const std::nothrow_t&) noexcept {
-  std::free(p);
-}
 
 // Whether every failure was an error. A use begins with the failure number that it is given, step(n) is the next.
 template <typename Use, typename Step>
@@ -267,7 +212,7 @@ bool sweep(const char* what, const Use& use, const Step& step) {
   long n_refused = 0;
   for (long n = 0;; n = step(n)) {
     const tsr_status status = use(n);
-    const bool failed = countdown.exchange(-1) < 0;
+    const bool failed = fail_one_anywhere(-1) < 0;
     if (!failed && status == TSR_OK) {
       std::printf("%s: %ld allocations failed, the last of about %ld; each was an error\n", what, n_refused, n);
       return n_refused > 0;

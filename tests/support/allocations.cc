@@ -13,8 +13,12 @@ std::atomic<size_t> peak{0};
 thread_local int64_t n_good_left = 0;  // before the next one that fails
 thread_local int64_t n_failures_left = 0;
 thread_local int64_t n_failed = 0;
+std::atomic<int64_t> n_good_anywhere{-1};  // before the one that fails; negative: none does
 
 bool must_fail() {
+  if (n_good_anywhere.load() >= 0 && n_good_anywhere.fetch_sub(1) == 0) {
+    return true;
+  }
   if (n_failures_left == 0 || n_good_left-- > 0) {
     return false;
   }
@@ -62,6 +66,9 @@ void fail_allocations(int64_t n_good, int64_t n_failures) {
   n_good_left = n_good;
   n_failures_left = n_failures;
   n_failed = 0;
+}
+int64_t fail_one_anywhere(int64_t n_good) {
+  return n_good_anywhere.exchange(n_good);
 }
 int64_t end_failing_allocations() {
   n_failures_left = 0;
