@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fmt/format.h>
 #include <functional>
 #include <gmock/gmock.h>
@@ -87,6 +88,19 @@ std::vector<std::byte> state_of(Context& context) {
   std::vector<std::byte> bytes(n_bytes.ok() ? *n_bytes : 0);
   EXPECT_TRUE(context.get_state(kAllSequences, bytes).ok());
   return bytes;
+}
+
+/// Returns once `holds` does. An end for what never comes: many more looks than anything here takes, and each of them
+/// lets others run; then the test fails, and goes on.
+void wait_until(const char* what, const std::function<bool()>& holds) {
+  constexpr int kMostLooks = 1'000'000;
+  for (int n = 0; n < kMostLooks; ++n) {
+    if (holds()) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  ADD_FAILURE() << "waited in vain for " << what;
 }
 
 /// A model whose switches fail, beside one that stays where it is: whatever happens, they agree.
@@ -454,16 +468,12 @@ TEST(TransitionLimits, AnotherCallIsWaitedForOrIsBusy) {
     const Status status = pair.context().decode({&token, 1}, [&](int64_t) {
       nested = pair.model().set_placement(kTensor).status().code();
       decoding = true;
-      while (!go_on) {
-        std::this_thread::yield();
-      }
+      wait_until("leave to go on", [&] { return go_on.load(); });
       return false;  // nothing is decoded: the pair still agrees
     });
     EXPECT_EQ(status.code(), ErrorCode::kCancelled);
   });
-  while (!decoding) {
-    std::this_thread::yield();
-  }
+  wait_until("a decode to begin", [&] { return decoding.load(); });
   EXPECT_EQ(nested, ErrorCode::kBusy) << "from within a decode";
   EXPECT_EQ(pair.model().set_placement(kTensor, {.wait = false}).status().code(), ErrorCode::kBusy);
   EXPECT_EQ(pair.model().set_placement(kTensor, {.deadline_s = 0.01}).status().code(), ErrorCode::kDeadlineExceeded);
@@ -493,24 +503,18 @@ TEST(TransitionAhead, WeightsAreCopiedWhileABatchRuns) {
   std::atomic<bool> copying = false;
   std::atomic<bool> decoding = false;
   std::thread other([&] {
-    while (!copying) {
-      std::this_thread::yield();
-    }
+    wait_until("copying to begin", [&] { return copying.load(); });
     const Status status = pair.context().decode({&token, 1}, [&](int64_t) {
       const int64_t before = n_commands();
       decoding = true;
-      while (n_commands() == before) {
-        std::this_thread::yield();
-      }
+      wait_until("weights to be copied meanwhile", [&] { return n_commands() != before; });
       return true;
     });
     EXPECT_TRUE(status.ok()) << status.message();
   });
   const auto progress = [&](double) {
     copying = true;
-    while (!decoding) {
-      std::this_thread::yield();
-    }
+    wait_until("a decode to begin", [&] { return decoding.load(); });
     return true;
   };
   const auto report = pair.model().set_placement(kTensor, {.ahead_bytes = kAllAhead, .progress = progress});
@@ -569,9 +573,7 @@ TEST(TransitionAhead, HolesThatStayForAnotherCallAreSaid) {
   std::atomic<bool> go_on = false;
   const auto hold = [&](double) {
     copying = true;
-    while (!go_on) {
-      std::this_thread::yield();
-    }
+    wait_until("leave to go on", [&] { return go_on.load(); });
     return true;
   };
   std::thread other;
@@ -582,9 +584,7 @@ TEST(TransitionAhead, HolesThatStayForAnotherCallAreSaid) {
       ASSERT_TRUE(report.ok()) << report.status().message();
       EXPECT_EQ(report->held_bytes, 0U);
     });
-    while (!copying) {
-      std::this_thread::yield();
-    }
+    wait_until("copying to begin", [&] { return copying.load(); });
     return true;
   };
   const auto report = switch_ahead(kTensor, before_closing(let_another_begin));
@@ -636,10 +636,13 @@ TEST(TransitionAhead, CallsThatMeetLeaveEachOtherWhole) {
       EXPECT_TRUE(Context::create(moving.model, small).ok());
     }
   });
-  while (n_done < 200) {
-    ASSERT_TRUE(moving.context->clear().ok());
+  constexpr int kMostRuns = 100'000;  // many more than it takes
+  int n_runs = 0;
+  for (; n_done < 200 && n_runs < kMostRuns; ++n_runs) {
+    EXPECT_TRUE(moving.context->clear().ok());
     EXPECT_EQ(n_different(run(*moving.context), wanted), 0U);
   }
+  EXPECT_LT(n_runs, kMostRuns) << "only " << n_done << " switches came about";
   done = true;
   first.join();
   second.join();
