@@ -122,8 +122,11 @@ class OpenAi(Case):
         self.bad(400, '"input" is an object', path, {"input": {"a": 1}})
         self.bad(400, "from 0 to 287", path, {"input": [1, 288]})
         self.bad(400, '"input" has 2049 prompts; one request may have 2048', path, {"input": ["a"] * 2049})
-        self.bad(400, "has 300 tokens and the context holds 256; raise --ctx-size", path, {"input": [5] * 300})
-        self.bad(400, "has 300 tokens", path, {"input": [[5], [5] * 300]})
+        for long in ([5] * 300, [[5], [5] * 300]):
+            status, _, reply = self.server.call("POST", path, {"input": long})
+            self.assertIn("has 300 tokens and the context holds 256; raise --ctx-size", reply["error"]["message"])
+            self.assertEqual((status, reply["error"]["type"], reply["error"]["n_prompt_tokens"], reply["error"]["n_ctx"]),
+                             (400, "exceed_context_size_error", 300, 256))
         self.bad(400, '"encoding_format" is "hex"; it must be float or base64', path, {"input": "a", "encoding_format": "hex"})
         for n in (0, 65, "8"):
             self.bad(400, '"dimensions" is', path, {"input": "a", "dimensions": n})

@@ -244,7 +244,23 @@ class BadRequests(ServerTest):
         self.bad(400, "top_logprobs", "/v1/chat/completions", {"messages": HELLO, "top_logprobs": 3})
 
     def test_too_long(self):
-        self.bad(400, r"256|255", "/completion", {"prompt": "word " * 2000, "n_predict": 1})
+        """What clients know it by, also those that asked for a stream: llama.cpp's, OpenAI's, Anthropic's."""
+        long = {"messages": [{"role": "user", "content": "x" * 300}]}
+        for path, body in (("/completion", {"prompt": [5] * 300}), ("/v1/completions", {"prompt": [[5], [5] * 300]}),
+                           ("/v1/chat/completions", long), ("/v1/responses", {"input": "x" * 300}),
+                           ("/completion", {"prompt": [5] * 300, "context_shift": True, "n_keep": -1})):
+            for stream in (False, True):
+                self.bad(400, r"^the prompt has 3\d\d tokens and the context holds 256, one of them for the answer; raise "
+                         r"--ctx-size or shorten the prompt \(context_length_exceeded: this model's maximum context length "
+                         r"is 256 tokens\)$", path, {**body, "stream": stream}, "exceed_context_size_error")
+                error = self.server.call("POST", path, {**body, "stream": stream})[2]["error"]
+                self.assertEqual((error["n_ctx"], 300 <= error["n_prompt_tokens"] < 400), (256, True))
+        for stream in (False, True):
+            status, _, reply = self.server.call("POST", "/v1/messages", {**long, "max_tokens": 1, "stream": stream})
+            self.assertEqual((status, reply["type"], reply["error"]["type"]), (400, "error", "invalid_request_error"))
+            self.assertRegex(reply["error"]["message"], r"^prompt is too long: 3\d\d tokens > 255 maximum; raise .*\(-c\)")
+
+    def test_too_much(self):
         self.bad(400, "vocabulary|token id", "/completion", {"prompt": [1, 99999999], "n_predict": 1})
         self.bad(413, "longer than 65536", "/completion", {"prompt": "x" * 70000})
 
@@ -465,6 +481,10 @@ class Clients(ServerTest):
         with self.assertRaises(openai.BadRequestError) as caught:
             client.chat.completions.create(**{**body, "temperature": "hot"})
         self.assertIn("temperature", str(caught.exception))
+        with self.assertRaises(openai.BadRequestError) as caught:
+            client.chat.completions.create(**{**body, "messages": [{"role": "user", "content": "x" * 300}]})
+        self.assertEqual((caught.exception.type, caught.exception.body["n_ctx"]), ("exceed_context_size_error", 256))
+        self.assertIn("context_length_exceeded", str(caught.exception))
 
     def test_openai_responses(self):
         import openai

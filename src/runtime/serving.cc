@@ -96,6 +96,11 @@ class Serving::Impl {
     return {};
   }
 
+  Status check_length(const ServingRequest& request) const {
+    bool truncated = false;
+    return fitting_prompt(request, truncated).status();
+  }
+
   Result<int64_t> submit(ServingRequest request, std::shared_ptr<ServingSink> sink) {
     TRY(check_request(request));
     bool truncated = false;
@@ -892,6 +897,10 @@ Result<std::unique_ptr<Serving>> Serving::start(std::unique_ptr<Context> context
 
 Result<int64_t> Serving::submit(ServingRequest request, std::shared_ptr<ServingSink> sink) {
   return impl_->submit(std::move(request), std::move(sink));
+}
+
+Status Serving::check_length(const ServingRequest& request) const {
+  return impl_->check_length(request);
 }
 
 void Serving::cancel(int64_t request) {

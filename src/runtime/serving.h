@@ -188,6 +188,8 @@ class Serving {
   /// answer and may not be shifted; says both numbers), kUnsupported (an embedding of a context without), kBusy (the
   /// queue is full; says how full), kCancelled (it is being shut down), kDeviceLost.
   Result<int64_t> submit(ServingRequest request, std::shared_ptr<ServingSink> sink);
+  /// What submit() says of the prompt's length alone: kInvalidArgument (empty), kCacheFull.
+  [[nodiscard]] Status check_length(const ServingRequest& request) const;
   /// Ends a request before its next token; unknown and ended ones are ignored.
   void cancel(int64_t request);
 

@@ -550,6 +550,11 @@ TEST(Serving, RefusesWhatMakesNoSense) {
   const Status longer = refused(greedy(ids(1, 64), 1));
   EXPECT_EQ(longer.code(), ErrorCode::kCacheFull);
   EXPECT_THAT(longer.message(), HasSubstr("64 tokens and the context holds 64"));
+  EXPECT_EQ(serving->check_length(greedy(ids(1, 64), 1)).message(), longer.message());
+  EXPECT_TRUE(serving->check_length(greedy(ids(1, 63), 1)).ok());
+  request = greedy(ids(1, 200), 1);
+  request.context_shift = true;
+  EXPECT_TRUE(serving->check_length(request).ok());
   EXPECT_EQ(serving->counters().n_requests, 0U);
 }
 

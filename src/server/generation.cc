@@ -229,6 +229,15 @@ void ReplyWriter::reply(const Json& json) const {
 
 Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer,
                         bool in_turn) {
+  Serving& serving = *call.model->serving;
+  for (const ServingRequest& request : requests) {
+    if (const Status fits = serving.check_length(request); fits.code() == ErrorCode::kCacheFull) {
+      const int64_t n_ctx = serving.context().options().n_ctx;
+      reply_too_long(*call.exchange, fits, std::ssize(request.prompt), n_ctx - (request.pooling ? 0 : 1), n_ctx,
+                     call.request.path);
+      return {};
+    }
+  }
   const auto generation = std::make_shared<Generation>(call, std::move(writer));
   call.logs_itself = true;
   return generation->start(std::move(requests), in_turn);

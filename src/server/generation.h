@@ -53,7 +53,8 @@ class ReplyWriter {
 };
 
 /// Queues the requests; the writer hears of request i as choice i. After an error nothing runs and the writer hears
-/// nothing. in_turn: a few are queued at once, and others follow as those end. Errors: those of Serving::submit().
+/// nothing. in_turn: a few are queued at once, and others follow as those end. A prompt that is longer than the
+/// context is answered here, before anything is queued. Errors: those of Serving::submit().
 Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer,
                         bool in_turn = false);
 

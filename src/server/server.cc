@@ -397,4 +397,29 @@ void reply_error(HttpExchange& exchange, const Status& status, std::string_view 
   exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), path));
 }
 
+// llama.cpp's clients look for the type and its two numbers, Anthropic's for how the message begins. OpenAI's look for
+// the code "context_length_exceeded", or for that or "maximum context length is" in the text of the error: they find
+// both in the message, since `code` is the number that it is in every error here, as llama.cpp's clients expect.
+void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prompt, int64_t n_max, int64_t n_ctx,
+                    std::string_view path) {
+  std::string body;
+  if (is_anthropic(path)) {
+    body = error_body(400,
+                      fmt::format("prompt is too long: {} tokens > {} maximum; raise --ctx-size (-c) of the server or "
+                                  "shorten the prompt",
+                                  n_prompt, n_max),
+                      path);
+  } else {
+    const std::string message = fmt::format(
+        "{} (context_length_exceeded: this model's maximum context length is {} tokens)", status.message(), n_ctx);
+    body = dump_json({{"error",
+                       {{"code", 400},
+                        {"message", message},
+                        {"type", "exceed_context_size_error"},
+                        {"n_prompt_tokens", n_prompt},
+                        {"n_ctx", n_ctx}}}});
+  }
+  exchange.reply(400, "application/json; charset=utf-8", std::move(body));
+}
+
 }  // namespace tessera

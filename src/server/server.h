@@ -143,6 +143,10 @@ int http_status_of(const Status& status);
 std::string error_body(int status, std::string_view message, std::string_view path = {});
 /// Answers a failure. kBusy: 429 with Retry-After. kCacheFull: 400.
 void reply_error(HttpExchange& exchange, const Status& status, std::string_view path);
+/// Answers 400 to a prompt of n_prompt tokens, of which a context of n_ctx takes at most n_max, in the form by which
+/// clients of each API know that they have to shorten it. status: what Serving::check_length() says.
+void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prompt, int64_t n_max, int64_t n_ctx,
+                    std::string_view path);
 
 // ---- APIs, one file api_<name>.cc each
 
