@@ -306,7 +306,7 @@ class Demand(unittest.TestCase):
             with contextlib.closing(server.connect()) as leaves:
                 leaves.request("POST", "/tokenize", json.dumps({"model": "b", "content": "a"}))
                 server.wait_for_status("b", "loading")
-            server.wait_for(r'^POST "/tokenize" 503 ')
+            server.wait_for(r'^POST "/tokenize" 499 ')
             self.assertEqual(server.status_of("b"), {"value": "unloaded"})
 
     def test_a_signal_during_a_load_ends_it(self):

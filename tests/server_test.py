@@ -328,6 +328,9 @@ class HostileClients(ServerTest):
         end = time.monotonic() + TIMEOUT_S
         while any(slot["is_processing"] for slot in self.good("GET", "/slots")):
             self.assertLess(time.monotonic(), end)
+        # A stream had begun, and that was its status; the other client got none.
+        self.server.wait_for(r'^\{.*"path":"/completion".*"status":200,.*"stop":"cancelled".*$')
+        self.server.wait_for(r'^\{.*"path":"/completion".*"status":499,.*"stop":"cancelled".*$')
 
 
 class Lifecycle(unittest.TestCase):

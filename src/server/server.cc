@@ -388,7 +388,10 @@ std::string error_body(int status, std::string_view message, std::string_view pa
 }
 
 void reply_error(HttpExchange& exchange, const Status& status, std::string_view path) {
-  const int code = http_status_of(status);
+  // As nginx logs it. A client that closed but the sending half of its connection does see it.
+  constexpr int kClientClosedRequest = 499;
+  const bool has_left = status.code() == ErrorCode::kCancelled && exchange.gone();
+  const int code = has_left ? kClientClosedRequest : http_status_of(status);
   if (code == 429 || (code == 503 && status.code() != ErrorCode::kDoesNotFit)) {  // what does not fit never will
     exchange.add_header("Retry-After", "1");
   } else if (code == 501) {  // a server's error to clients' libraries, which would ask again

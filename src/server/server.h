@@ -141,7 +141,7 @@ class Server {
 int http_status_of(const Status& status);
 /// {"error":{"code","message","type"}}; in the form of Anthropic's API where the path is one of its.
 std::string error_body(int status, std::string_view message, std::string_view path = {});
-/// Answers a failure. kBusy: 429 with Retry-After. kCacheFull: 400.
+/// Answers a failure. kBusy: 429 with Retry-After. kCacheFull: 400. kCancelled: 503, or 499 where the client has left.
 void reply_error(HttpExchange& exchange, const Status& status, std::string_view path);
 /// Answers 400 to a prompt of n_prompt tokens, of which a context of n_ctx takes at most n_max, in the form by which
 /// clients of each API know that they have to shorten it. status: what Serving::check_length() says.
