@@ -520,6 +520,11 @@ class Clients(ServerTest):
         self.assertEqual((final.stop_reason, final.content[0].text), ("max_tokens", text))
         counted = client.messages.count_tokens(model="m", messages=HELLO, system="Be brief.")
         self.assertEqual(counted.input_tokens, whole.usage.input_tokens + whole.usage.cache_read_input_tokens)
+        models = client.models.list()
+        self.assertEqual((models.has_more, models.first_id, models.last_id), (False, "tiny-llama.gguf", "tiny-llama.gguf"))
+        for model in (models.data[0], client.models.retrieve("tiny-llama.gguf")):
+            self.assertEqual((model.type, model.id, model.display_name), ("model", "tiny-llama.gguf", "tiny-llama.gguf"))
+            self.assertEqual((model.created_at.year > 2000, model.max_input_tokens), (True, 256))
         with self.assertRaises(anthropic.BadRequestError):
             client.messages.create(**{**body, "extra_body": {"top_k": "many"}})
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <prometheus/metric_family.h>
@@ -104,6 +106,25 @@ Json model_json(const Call& call, const ModelRegistry& models, size_t i, const M
   return model;
 }
 
+// Anthropic's and OpenAI's lists stand at the same path; this header is Anthropic's clients' own.
+bool is_anthropic(const HttpRequest& request) {
+  return !request.header("anthropic-version").empty();
+}
+
+// The same in Anthropic's form, which says less.
+Json anthropic_model_json(const Call& call, const ModelRegistry& models, size_t i, const ModelView& view) {
+  const std::chrono::sys_seconds created{std::chrono::seconds(call.server.created())};
+  Json model = {{"type", "model"},
+                {"id", view.name},
+                {"display_name", view.name},
+                {"created_at", fmt::format("{:%FT%TZ}", created)},
+                {"lifecycle", "active"}};
+  if (const ModelRegistry::Lease served = models.peek(i)) {
+    model["max_input_tokens"] = served->serving->context().options().n_ctx;
+  }
+  return model;
+}
+
 // The file of a slot: a plain name inside of the folder, so that no request reaches another file.
 Result<std::string> slot_file(const Call& call, const std::string& name) {
   const bool is_plain = !name.empty() && name.size() <= 200 && name.front() != '.' &&
@@ -127,11 +148,20 @@ Status api_health(Call& call) {
 Status api_models(Call& call) {
   const std::shared_ptr<ModelRegistry> models = call.server.models();
   const std::vector<ModelView> views = models->list();
+  const bool anthropic = is_anthropic(call.request);
+  const auto json_of = anthropic ? anthropic_model_json : model_json;
   Json list = Json::array();
   for (size_t i = 0; i < views.size(); ++i) {
-    list.push_back(model_json(call, *models, i, views[i]));
+    list.push_back(json_of(call, *models, i, views[i]));
   }
-  call.reply_json({{"object", "list"}, {"data", std::move(list)}});
+  if (anthropic) {
+    call.reply_json({{"data", std::move(list)},
+                     {"has_more", false},
+                     {"first_id", views.front().name},
+                     {"last_id", views.back().name}});
+  } else {
+    call.reply_json({{"object", "list"}, {"data", std::move(list)}});
+  }
   return {};
 }
 
@@ -141,7 +171,8 @@ Status api_model(Call& call) {
   ASSIGN_OR_RETURN(
       const size_t model,
       models->find(std::string_view(call.request.path).substr(call.request.path.find(kBefore) + kBefore.size())));
-  call.reply_json(model_json(call, *models, model, models->list()[model]));
+  const auto json_of = is_anthropic(call.request) ? anthropic_model_json : model_json;
+  call.reply_json(json_of(call, *models, model, models->list()[model]));
   return {};
 }
 
