@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-from server_support import GREEDY, HELLO, MODEL, TIMEOUT_S, Server, ServerTest, main, program
+from server_support import DATA, GREEDY, HELLO, MODEL, TIMEOUT_S, Server, ServerTest, main, program
 
 
 class Routes(ServerTest):
@@ -438,6 +438,24 @@ class Lifecycle(unittest.TestCase):
             item = reply["output"][0]
             self.assertEqual(reply["usage"]["output_tokens_details"], {"reasoning_tokens": reply["usage"]["output_tokens"]})
             self.assertEqual((item["type"], item["content"][0]["text"]), ("reasoning", thought))
+
+    def test_models_that_can_but_spell_the_end(self):
+        """ChatML stands in for a template that the file lacks, and so does its end for a token that is not there."""
+        body = {"messages": HELLO, "max_tokens": 64, "grammar": 'root ::= "Hi<|im_end|>there"', "logprobs": True, **GREEDY}
+        server = self.start(model=str(DATA / "tiny-gemma3.gguf"))
+        choice = server.call("POST", "/v1/chat/completions", body)[2]["choices"][0]
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Hi", "stop"))
+        chunks = [json.loads(e) for e in server.events("/v1/chat/completions", body)[:-1]]
+        self.assertEqual("".join(c["choices"][0]["delta"].get("content") or "" for c in chunks), "Hi")
+        del body["grammar"]  # which Anthropic's API has no field for
+        end = server.call("POST", "/v1/messages", {**body, "stop_sequences": ["never"], "output_config": {"format": {
+            "type": "json_schema", "schema": {"const": "Hi<|im_end|>there"}}}})[2]
+        self.assertEqual((end["content"][0]["text"], end["stop_reason"], end["stop_sequence"]), ('"Hi', "end_turn", None))
+        self.assertEqual(server.stop(), 0)
+        server = self.start()  # a vocabulary that has the token: what is spelled is text
+        body["grammar"] = 'root ::= "Hi<|im_end|>there"'
+        choice = server.call("POST", "/v1/chat/completions", body)[2]["choices"][0]
+        self.assertEqual(choice["message"]["content"], "Hi<|im_end|>there")
 
     def test_conversation_with_tools_reaches_the_template(self):
         with tempfile.NamedTemporaryFile("w") as file:

@@ -8,6 +8,7 @@
 
 #include "runtime/grammar/gbnf_text.h"
 #include "server/tool_grammar.h"
+#include "tokenizer/template/chatml.h"
 
 namespace tessera {
 namespace {
@@ -89,6 +90,10 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   request.serving.prompt = std::move(prompt.tokens);
   request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
+  request.spelled_end = spelled_end(call.model->template_source, tokenizer);
+  if (!request.spelled_end.empty()) {
+    request.serving.stop.push_back(request.spelled_end);
+  }
   const Thinking thinking = thinking_after(chat.format, request.prompt);
   TRY(restrict_answer(call, chat, thinking, request.serving.sampling));
   request.serving.reasoning = reasoning_limit(chat.format, thinking, chat.reasoning.budget, tokenizer);
@@ -160,6 +165,7 @@ std::vector<ChatCall> ChatAnswer::whole_calls() const {
 ChatWriter::ChatWriter(const Call& call, bool streams, const ChatRequest& request, size_t n_choices)
     : ReplyWriter(call, streams),
       parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools)),
+      spelled_end_(request.spelled_end),
       inlines_reasoning_(request.inlines_reasoning),
       think_begin_(request.format.think_begin.empty() ? "<think>" : request.format.think_begin),
       think_end_(request.format.think_end.empty() ? "</think>" : request.format.think_end),
@@ -176,7 +182,12 @@ void ChatWriter::on_text(size_t choice, std::string_view text, std::span<const S
 void ChatWriter::on_end(size_t choice, const ServingEnd& end) {
   const bool was_reasoning = parsers_[choice].is_reasoning();
   add(choice, was_reasoning, parsers_[choice].finish(), textless_tokens(end));
-  answers_[choice].end = end;
+  ServingEnd& ended = answers_[choice].end;
+  ended = end;
+  if (ended.stop == StopReason::kWord && ended.stop_word == spelled_end_) {
+    ended.stop = StopReason::kEos;
+    ended.stop_word.clear();
+  }
   on_answer(choice);
 }
 

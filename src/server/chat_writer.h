@@ -19,8 +19,9 @@ namespace tessera {
 
 /// A chat request that was read: what is generated, and how its text is taken apart.
 struct ChatRequest {
-  ServingRequest serving;  // prompt included
-  std::string prompt;      // its text
+  ServingRequest serving;   // prompt included
+  std::string prompt;       // its text
+  std::string spelled_end;  // a stop word that nobody asked for: the model has no token for the end; empty: it has
   ChatFormat format;
   std::shared_ptr<const ChatTools> tools;  // that may be called; null: none
   bool inlines_reasoning = false;          // it is shown as content, between its marks
@@ -96,6 +97,7 @@ class ChatWriter : public ReplyWriter {
   [[nodiscard]] std::vector<ChatPiece> inlined(size_t choice, std::vector<ChatPiece> pieces);
 
   std::vector<ChatParser> parsers_;
+  std::string spelled_end_;
   bool inlines_reasoning_;
   std::string think_begin_, think_end_;
   std::vector<bool> is_open_;  // by choice: the begin mark of inlined reasoning has been written, and not its end

@@ -4,18 +4,12 @@
 #include <ctime>
 #include <utility>
 
+#include "tokenizer/template/chatml.h"
 #include "tokenizer/template/jinja.h"
 #include "tokenizer/template/request_rewrite.h"
 
 namespace tessera {
 namespace {
-
-// What a model file without a template means; the layout is ChatML's.
-constexpr std::string_view kChatMl =
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 using Constants = std::vector<std::pair<std::string, std::string>>;
 
