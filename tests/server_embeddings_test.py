@@ -107,7 +107,7 @@ class OpenAi(Case):
         try:
             n_prompt = server.call("POST", "/v1/embeddings", {"input": ["a row", "of its own"]})[2]["usage"]["prompt_tokens"]
             row = json.loads(server.wait_for(r'^\{.*"path":"/v1/embeddings".*$')[0])
-            self.assertEqual(row["prompt_tokens"], n_prompt)
+            self.assertEqual((row["prompt_tokens"], row["stop"]), (n_prompt, "embedded"))
             self.assertFalse({"tokens", "tokens_per_second", "first_token_ms"} & row.keys())
         finally:
             server.stop()

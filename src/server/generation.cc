@@ -179,7 +179,9 @@ void Generation::add_to_row(size_t choice, const ServingEnd& end) {
   row_.n_predicted += timings.predicted_n;
   predicted_ms_ = std::max(predicted_ms_, timings.predicted_ms);
   row_.tokens_per_s = per_second(row_.n_predicted, predicted_ms_);
-  row_.stop = end.status.ok() ? std::string(stop_reason_name(end.stop)) : end.status.message();
+  // A text that became an embedding ends as an answer of no tokens does, which is no limit that anybody set.
+  const bool is_embedded = !row_.generates && end.stop == StopReason::kLimit;
+  row_.stop = !end.status.ok() ? end.status.message() : is_embedded ? "embedded" : stop_reason_name(end.stop);
 }
 
 // The bytes of a token as numbers: its text may be a part of a character.
