@@ -25,6 +25,7 @@ namespace {
 constexpr size_t kWaitingMax = 12;  // requests: less than one may have choices
 constexpr int64_t kEmbd = 4;
 constexpr int32_t kVocab = 266;
+constexpr int64_t kContext = 4096;  // tokens
 
 struct Work {
   std::function<void(bool cancelled)> run;
@@ -156,7 +157,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<Model>, const C
   return std::unique_ptr<Context>(new Context(nullptr));
 }
 const ContextOptions& Context::options() const {
-  static const ContextOptions kOptions{.n_ctx = 4096, .n_seq_max = 2};
+  static const ContextOptions kOptions{.n_ctx = kContext, .n_seq_max = 2};
   return kOptions;
 }
 
@@ -166,9 +167,14 @@ Result<std::unique_ptr<Serving>> Serving::start(std::unique_ptr<Context>, const 
   return std::unique_ptr<Serving>(new Serving(nullptr));
 }
 Context& Serving::context() {
-  static const auto kContext = Context::create(nullptr, {});
-  return *kContext.value();
+  static const auto kFake = Context::create(nullptr, {});
+  return *kFake.value();
 }
+Status Serving::check_length(const ServingRequest& request) const {
+  const bool is_long = std::cmp_greater_equal(request.prompt.size(), kContext);
+  return is_long ? Status(ErrorCode::kCacheFull, "the prompt is longer than the context") : Status();
+}
+
 Result<int64_t> Serving::submit(ServingRequest request, std::shared_ptr<ServingSink> sink) {
   if (request.prompt.empty()) {
     return Status(ErrorCode::kInvalidArgument, "the prompt is empty");
