@@ -387,6 +387,7 @@ class Lifecycle(unittest.TestCase):
             server.wait_for("shutting down")
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(TIMEOUT_S), -signal.SIGTERM)
+            self.assertIn("requests cut off: 1 running, 0 waiting\n", server.text())
 
     def test_port_opens_before_the_model_is_there(self):
         with tempfile.TemporaryDirectory() as folder:

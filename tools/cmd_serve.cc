@@ -9,10 +9,12 @@
 #include <fmt/format.h>
 #include <limits>
 #include <pthread.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include "base/proc.h"
+#include "base/threads.h"
 #include "commands.h"
 #include "common.h"
 #include "device/registry.h"
@@ -248,11 +250,13 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  void wait() const {
+  /// Result: which one came.
+  int wait() const {
     int signal = 0;
     sigwait(&signals_, &signal);
+    return signal;
   }
-  /// From now on a signal ends the process.
+  /// From now on a signal ends the process, if the calling thread has not ended before.
   void let_through() const { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
   /// Ends wait() from another thread.
   static void raise() { kill(getpid(), SIGTERM); }
@@ -260,6 +264,56 @@ class StopSignals {
  private:
   sigset_t signals_ = {};
   sigset_t before_ = {};
+};
+
+// While this exists, the next signal ends the process at once, with a line that says which requests that cuts off.
+class SecondSignal {
+ public:
+  static Result<std::unique_ptr<SecondSignal>> expect(const StopSignals& signals, std::shared_ptr<ModelRegistry> models,
+                                                      Log log) {
+    std::unique_ptr<SecondSignal> second(new SecondSignal(signals, std::move(models), std::move(log)));
+    ASSIGN_OR_RETURN(second->thread_, start_thread("signals", [self = second.get()] { self->run(); }));
+    return second;
+  }
+  ~SecondSignal() {
+    if (thread_.joinable()) {
+      over_ = true;
+      pthread_kill(thread_.native_handle(), SIGTERM);
+      thread_.join();
+    }
+  }
+  SecondSignal(const SecondSignal&) = delete;
+  SecondSignal& operator=(const SecondSignal&) = delete;
+
+ private:
+  SecondSignal(const StopSignals& signals, std::shared_ptr<ModelRegistry> models, Log log)
+      : signals_(signals), models_(std::move(models)), log_(std::move(log)) {}
+
+  void run() const {
+    const int signal = signals_.wait();
+    if (over_) {
+      return;
+    }
+    signals_.let_through();  // a third one ends what waits for somebody to read the line
+    int64_t n_running = 0;
+    int64_t n_waiting = 0;
+    for (size_t i = 0; i < models_->size(); ++i) {
+      if (const ModelRegistry::Lease served = models_->peek(i)) {
+        const ServingCounters counters = served->serving->counters();
+        n_running += counters.n_running;
+        n_waiting += counters.n_waiting;
+      }
+    }
+    log_.warning(
+        fmt::format("a second signal: ending at once; requests cut off: {} running, {} waiting", n_running, n_waiting));
+    kill(getpid(), signal);
+  }
+
+  const StopSignals& signals_;
+  const std::shared_ptr<ModelRegistry> models_;
+  const Log log_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
 };
 
 // Lets requests end for so long, then cancels them.
@@ -322,7 +376,7 @@ Status cmd_serve(const ParsedFlags& flags) {
   }
   signals.wait();
   interrupted = true;
-  signals.let_through();
+  ASSIGN_OR_RETURN(const std::unique_ptr<SecondSignal> second, SecondSignal::expect(signals, models, log));
   server.begin_shutdown();
   models->stop();
   for (size_t i = 0; i < models->size(); ++i) {
