@@ -59,6 +59,7 @@ class FakeSource final : public tessera::ModelSource {
                                             const std::atomic<bool>&) override {
     return tessera::fake_model(names()[model], model == 1 ? FakeKind::kHarmony : FakeKind::kTagged);
   }
+  std::vector<tessera::DeviceClaim> present(size_t, const ServedModel&) override { return {}; }
   static const std::vector<std::string>& names() {
     static const std::vector<std::string> kNames = {"fake", "other", "late"};
     return kNames;

@@ -70,6 +70,16 @@ def needs(*models):
         server.stop()
 
 
+@contextlib.contextmanager
+def endless(server, name):
+    """A request that runs as long as this."""
+    with contextlib.closing(server.connect()) as busy:
+        busy.request("POST", "/completion", json.dumps(
+            {"model": name, "prompt": "a", "n_predict": -1, "stream": True, "ignore_eos": True}))
+        busy.getresponse().read(1)
+        yield
+
+
 class TwoModels(ServerTest):
     @classmethod
     def setUpClass(cls):
@@ -174,15 +184,6 @@ class Demand(unittest.TestCase):
         os.mkfifo(pipe)
         return pipe
 
-    @contextlib.contextmanager
-    def endless(self, server, name):
-        """A request that runs as long as this."""
-        with contextlib.closing(server.connect()) as busy:
-            busy.request("POST", "/completion", json.dumps(
-                {"model": name, "prompt": "a", "n_predict": -1, "stream": True, "ignore_eos": True}))
-            busy.getresponse().read(1)
-            yield
-
     def test_nothing_is_loaded_before_it_is_asked_for(self):
         server = self.start(f"a={MODEL}", f"b={OTHER}")
         self.assertEqual(server.call("GET", "/health")[2], {"status": "ok"})
@@ -202,7 +203,7 @@ class Demand(unittest.TestCase):
         server.wait_for("^unloaded a to make room for c$")
         with contextlib.ExitStack() as streams:
             for name in ("b", "c"):
-                streams.enter_context(self.endless(server, name))
+                streams.enter_context(endless(server, name))
             status, headers, reply = server.call("POST", "/completion", {**PROMPT, "model": "a"})
             self.assertEqual((status, headers["Retry-After"]), (503, "1"))
             self.assertRegex(reply["error"]["message"], r"no room for model a .* needs [\d.]+ MiB of cpu:0, which has")
@@ -302,7 +303,7 @@ class Demand(unittest.TestCase):
     def test_clients_that_leave_load_nothing(self):
         server = self.start(f"a={MODEL}", f"b={OTHER}",
                             flags=("--context-shift", "--models-max", "1", "--models-wait", "86400"))
-        with self.endless(server, "a"):
+        with endless(server, "a"):
             with contextlib.closing(server.connect()) as leaves:
                 leaves.request("POST", "/tokenize", json.dumps({"model": "b", "content": "a"}))
                 server.wait_for_status("b", "loading")
@@ -378,17 +379,19 @@ class SharedDevices(unittest.TestCase):
         b = self.used(free, "b")[1]
         self.used(free, "a")
         whole = [device["used_bytes"] for device in self.move(free, [0, 1])[2]["devices"]][1]
-        server = self.start("--device-memory", str(whole + b - 4096))
+        server = self.start("--device-memory", str(whole + b - 4096), "--models-wait", "0", "--context-shift")
         alone = server.tokens("a")
         status, _, reply = self.move(server, [0, 1])
         self.assertEqual(status, 200, reply)
-        status, _, reply = server.call("POST", "/completion", {**PROMPT, "model": "b"})
-        self.assertEqual(status, 503, reply)
-        self.assertRegex(reply["error"]["message"], r"does not fit: cpu:1 needs [\d.]+ MiB .* and has [\d.]+")
+        with endless(server, "a"):
+            status, _, reply = server.call("POST", "/completion", {**PROMPT, "model": "b"})
+            self.assertEqual(status, 503, reply)
+            self.assertRegex(reply["error"]["message"], r"no room for model b .* it needs [\d.]+ MiB of cpu:1, which has")
+        end = time.monotonic() + TIMEOUT_S
+        while server.call("POST", "/completion", {**PROMPT, "model": "b"})[0] != 200:  # a goes when it is idle
+            self.assertLess(time.monotonic(), end)
+        server.wait_for("^unloaded a to make room for b$")
         self.assertEqual(server.tokens("a"), alone)
-        self.assertEqual(self.move(server, [1, 1])[0], 200)
-        self.assertEqual(server.call("POST", "/models/load", {"model": "b"})[0], 200)
-        server.tokens("b")
         status, _, reply = self.move(server, [0, 1])
         self.assertEqual(status, 409, reply)
         self.assertEqual(server.tokens("a"), alone)

@@ -191,6 +191,15 @@ class SpecSource final : public ModelSource {
     return load_served(specs_[model], options, cache_, log_, cancelled);
   }
 
+  std::vector<DeviceClaim> present(size_t /*model*/, const ServedModel& served) override {
+    std::vector<DeviceClaim> claims;
+    for (const DeviceUse& use : served.placement->view()->devices) {
+      claims.push_back(
+          {use.name, use.weight_bytes + use.kv_bytes + use.rec_bytes + use.scratch_bytes, use.budget_bytes});
+    }
+    return claims;
+  }
+
  private:
   // What a model is loaded with, its context included.
   [[nodiscard]] Result<ModelOptions> options_of(size_t model, const LoadPlacement& placement, const Log& log) const {

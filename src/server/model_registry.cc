@@ -75,7 +75,7 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
   struct Entry {
     std::string name;
     std::shared_ptr<ServedModel> model;  // null: not loaded
-    std::vector<DeviceClaim> claims;     // of the model, or of the load in the queue once it is counted
+    std::vector<DeviceClaim> claims;     // of the model when it was last asked, or of a counted load in the queue
     int64_t n_leases = 0;
     uint64_t last_use = 0;
     bool leaving = false;  // nobody gets it any more; it goes when its leases have ended
@@ -119,6 +119,7 @@ class ModelRegistry::Impl : public std::enable_shared_from_this<Impl> {
   bool serve_queue(Lock& lock, Clock::time_point& wake_at);
   void count(Entry& entry, Lock& lock);
   void load_now(Entry& entry, const std::vector<const Entry*>& leavers, Lock& lock);
+  void ask_claims();
   [[nodiscard]] Room make_room(const Entry& entry) const;
   void find_lack(const Entry& entry, Room& room) const;
 
@@ -377,6 +378,7 @@ bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
       count(*entry, lock);
       return true;
     }
+    ask_claims();
     const Room room = make_room(*entry);
     if (room.lack.empty()) {
       load_now(*entry, room.leavers, lock);
@@ -409,6 +411,14 @@ void ModelRegistry::Impl::count(Entry& entry, Lock& lock) {
   Calls calls;
   finish_load(entry, claims.status(), calls);
   make(std::move(calls), lock);
+}
+
+void ModelRegistry::Impl::ask_claims() {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].model != nullptr) {
+      entries_[i].claims = source_->present(i, *entries_[i].model);
+    }
+  }
 }
 
 void ModelRegistry::Impl::find_lack(const Entry& entry, Room& room) const {

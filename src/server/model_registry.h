@@ -50,6 +50,8 @@ class ModelSource {
   /// Ends early, with kCancelled, once `cancelled` is true.
   virtual Result<std::shared_ptr<ServedModel>> load(size_t model, const LoadPlacement& placement,
                                                     const std::atomic<bool>& cancelled) = 0;
+  /// What a loaded model takes now: a switch of its placement changes that. Must be quick, and not call the registry.
+  virtual std::vector<DeviceClaim> present(size_t model, const ServedModel& served) = 0;
 };
 
 enum class ModelPhase { kUnloaded, kLoading, kLoaded, kFailed };

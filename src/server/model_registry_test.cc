@@ -28,7 +28,7 @@ constexpr auto kForEver = std::chrono::hours(24);
 struct World {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Claims> claims;
+  std::vector<Claims> claims;  // of models that are not loaded, and of those that are
   std::map<size_t, Status> count_failures;
   std::map<size_t, Status> load_failures;
   std::vector<size_t> begun;        // loads
@@ -45,6 +45,10 @@ struct World {
     const std::lock_guard lock(mutex);
     gate_open = open;
     changed.notify_all();
+  }
+  void move(size_t model, Claims to) {
+    const std::lock_guard lock(mutex);
+    claims[model] = std::move(to);
   }
   void wait_for_load(size_t n_begun) {
     std::unique_lock lock(mutex);
@@ -101,6 +105,11 @@ class FakeSource final : public ModelSource {
       world->alive[model] = false;
     });
     return Lease(std::move(life), static_cast<ServedModel*>(static_cast<void*>(&world.nothing)));
+  }
+
+  Claims present(size_t model, const ServedModel& /*served*/) override {
+    const std::lock_guard lock(world_->mutex);
+    return world_->claims[model];
   }
 
  private:
@@ -237,6 +246,17 @@ TEST(ModelRegistry, ModelsThatLieElsewhereStay) {
   EXPECT_THAT(registry.loaded(), ElementsAre(0, 2));
   EXPECT_TRUE(registry.get(3).ok());
   EXPECT_THAT(registry.loaded(), ElementsAre(3));
+}
+
+TEST(ModelRegistry, ModelsThatMovedCountWhereTheyAreNow) {
+  const Registry registry(
+      {{{"cpu:0", 6 * kMiB, 8 * kMiB}}, {{"cpu:1", 6 * kMiB, 8 * kMiB}}, {{"cpu:0", 6 * kMiB, 8 * kMiB}}});
+  EXPECT_TRUE(registry.get(0).ok());
+  registry.world->move(0, {{"cpu:1", 6 * kMiB, 8 * kMiB}});
+  EXPECT_TRUE(registry.get(2).ok());
+  EXPECT_THAT(registry.loaded(), ElementsAre(0, 2));
+  EXPECT_TRUE(registry.get(1).ok());
+  EXPECT_THAT(registry.loaded(), ElementsAre(1, 2));
 }
 
 TEST(ModelRegistry, AtMostSoMany) {
