@@ -12,6 +12,7 @@ constexpr std::string_view kNoAdapters =
     "adapters are not applied to a loaded model; merge it into the model's file and give that with -m FILE";
 constexpr std::string_view kNoMedia = "images and sound are not read, text alone; leave it out";
 constexpr std::string_view kNoTools = "the server calls no tools and forwards nothing; clients run what a model calls";
+constexpr std::string_view kAllOrigins = "web pages of all origins may ask; --api-key keeps those out that lack a key";
 
 constexpr ForeignFlag kFlags[] = {
     // ---- models
@@ -56,6 +57,8 @@ constexpr ForeignFlag kFlags[] = {
     {"--props", false,
      "GET /props is always answered, and nothing can be changed there; settings are flags, and those of a request"},
     {"--api-prefix", true, "routes begin at /; put a proxy before it that takes the prefix away"},
+    {"--cors-origins --cors-methods --cors-headers", true, kAllOrigins},
+    {"--cors-credentials --no-cors-credentials", false, kAllOrigins},
     {"--ssl-key-file --ssl-cert-file", true, "the server speaks plain HTTP; put a proxy that does TLS before it"},
     {"--tools", true, kNoTools},
     {"--webui-mcp-proxy --no-webui-mcp-proxy", false, kNoTools},

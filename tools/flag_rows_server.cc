@@ -110,7 +110,8 @@ constexpr FlagRow kRows[] = {
      .group = kServer,
      .commands = "serve",
      .help = "Keys, one of which requests must bring, as Authorization: Bearer KEY or X-Api-Key: KEY; --api-key-file "
-             "keeps them out of sight"},
+             "keeps them out of sight. Without a key every web page that a browser on this machine shows can use the "
+             "server (CORS allows all origins, as llama.cpp's server does)"},
     {.name = "api-key-file",
      .placeholder = "FILE",
      .group = kServer,
