@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "metadata_flags.h"
 #include "progress_bar.h"
+#include "tokenizer/template/chatml.h"
 
 namespace tessera {
 namespace {
@@ -114,7 +115,7 @@ Result<std::string> template_source(const ParsedFlags& flags, const Model& model
   }
   std::string text = flags.get_string("chat-template");
   if (text == "chatml") {
-    return std::string(chatml_template());
+    return std::string(kChatMl);
   }
   // A template without any braces would print the same for every conversation: it is a name.
   if (text.find('{') == std::string::npos) {

@@ -94,10 +94,6 @@ struct ChatTemplate::Impl {
   }
 };
 
-std::string_view chatml_template() {
-  return kChatMl;
-}
-
 ChatTemplate::ChatTemplate(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
@@ -105,7 +101,7 @@ ChatTemplate::~ChatTemplate() = default;
 
 Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string bos_token, std::string eos_token) {
   if (source.empty()) {
-    source = chatml_template();
+    source = kChatMl;
   }
   ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::parse(source));
   auto impl = std::make_unique<Impl>(

@@ -29,9 +29,6 @@ struct RenderedPrompt {
   std::vector<Span> spans;  // cover `text` exactly, ascending, never empty, neighbours differ in from_template
 };
 
-/// What stands in for the template of a model file without one: ChatML's layout, as Jinja.
-std::string_view chatml_template();
-
 /// One model's chat template.
 class ChatTemplate {
  public:

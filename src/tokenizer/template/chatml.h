@@ -16,9 +16,10 @@ inline constexpr std::string_view kChatMl =
 inline constexpr std::string_view kChatMlEnd = "<|im_end|>";  // of a message
 
 /// The text with which a model ends its answers for want of a token for that: ChatML's where `template_source` is empty
-/// and the vocabulary does not have it. Answers have to stop at it. Empty: there is no such text.
+/// or kChatMl, and the vocabulary does not have it. Answers have to stop at it. Empty: there is no such text.
 inline std::string spelled_end(std::string_view template_source, const Tokenizer& tokenizer) {
-  return std::string(template_source.empty() && !tokenizer.find(kChatMlEnd) ? kChatMlEnd : "");
+  const bool is_chatml = template_source.empty() || template_source == kChatMl;
+  return std::string(is_chatml && !tokenizer.find(kChatMlEnd) ? kChatMlEnd : "");
 }
 
 }  // namespace tessera
