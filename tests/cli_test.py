@@ -503,6 +503,12 @@ class Chat(CliTest):
         chat = self.good("chat", "-m", LLAMA, *self.ARGS, "-sys", "be brief", stdin=b"hello")
         self.assertEqual(chat, self.good("run", "-m", LLAMA, *self.ARGS, "-sys", "be brief", "-p", "hello", "-cnv"))
 
+    def test_what_stands_in_for_a_template_ends_answers_that_spell_its_end(self):
+        args = ["-m", GEMMA, "-n", "64", "--temp", "0", "--grammar", 'root ::= "Hi<|im_end|>there"']
+        self.assertEqual(self.good("chat", *args, stdin=b"hello"), b"Hi\n")
+        self.assertEqual(self.good("run", *args, "-p", "hello", "-cnv"), b"Hi\n")
+        self.assertEqual(self.good("run", *args, "-p", "hello", "-no-cnv"), b"Hi<|im_end|>there\n")
+
     def test_a_full_context_is_an_error_in_a_pipe(self):
         done = run("chat", "-m", LLAMA, *self.ARGS, "-c", "32", stdin=b"a long message that does not fit\n")
         self.assertEqual(done.returncode, 1)

@@ -30,11 +30,18 @@ Result<std::string> read_prompt(const ParsedFlags& flags) {
   return text;
 }
 
+bool has_template(const ParsedFlags& flags, const Model& model) {
+  return !model.chat_template_source().empty() || chooses_template(flags);
+}
+
+bool is_conversation(const ParsedFlags& flags, const Model& model) {
+  return flags.given("conversation") ? flags.get_bool("conversation") : has_template(flags, model);
+}
+
 Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model& model, const std::string& text,
                                            const Log& log) {
-  const bool has_template = !model.chat_template_source().empty() || chooses_template(flags);
-  const bool conversation = flags.given("conversation") ? flags.get_bool("conversation") : has_template;
-  if (!has_template) {
+  const bool conversation = is_conversation(flags, model);
+  if (!has_template(flags, model)) {
     log.info(conversation ? "note: the model has no chat template; ChatML is used"
                           : "note: the model has no chat template; the prompt is continued as plain text");
   }
@@ -99,7 +106,10 @@ Status cmd_run(const ParsedFlags& flags) {
   PhaseSplit phases(flags, log);
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text, log));
-  ASSIGN_OR_RETURN(const GenerateOptions generation_options, generate_options(flags, *model));
+  ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
+  if (is_conversation(flags, *model)) {
+    generation_options.stop_words.push_back(template_end(flags, *model));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   TRY(phases.prepare(*model, *context));
 

@@ -132,6 +132,13 @@ Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model)
   return model.chat_template(source);
 }
 
+std::string template_end(const ParsedFlags& flags, const Model& model) {
+  if (!chooses_template(flags)) {
+    return spelled_end(model.chat_template_source(), model.tokenizer());
+  }
+  return flags.get_string("chat-template") == "chatml" ? spelled_end(kChatMl, model.tokenizer()) : "";
+}
+
 Result<std::string> read_input(const std::string& path) {
   return path == "-" ? read_stream(stdin, "standard input", kInputBytesMax) : read_file(path, kInputBytesMax);
 }
