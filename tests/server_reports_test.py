@@ -112,7 +112,7 @@ class BadInput(ServerTest):
             self.bad(400, r"\w+ \w+", CHAT, {"messages": [{"role": "user", "content": [part]}]})
 
     def test_prompts_longer_than_the_context(self):                                           # 10380, 3817
-        self.bad(400, "256", "/completion", {"prompt": "word " * 3000})
+        self.bad(400, "256", "/completion", {"prompt": "word " * 3000}, "exceed_context_size_error")
         self.bad(400, "256", CHAT, {"messages": [{"role": "user", "content": "word " * 3000}]})
         self.bad(400, "256", "/v1/responses", {"input": "word " * 3000})
         whole = self.good("POST", "/completion", {"prompt": [1] * 255, "n_predict": 99, "ignore_eos": True, **GREEDY})
