@@ -112,9 +112,9 @@ class BadInput(ServerTest):
             self.bad(400, r"\w+ \w+", CHAT, {"messages": [{"role": "user", "content": [part]}]})
 
     def test_prompts_longer_than_the_context(self):                                           # 10380, 3817
-        self.bad(400, "256", "/completion", {"prompt": "word " * 3000}, "exceed_context_size_error")
-        self.bad(400, "256", CHAT, {"messages": [{"role": "user", "content": "word " * 3000}]})
-        self.bad(400, "256", "/v1/responses", {"input": "word " * 3000})
+        for path, body in (("/completion", {"prompt": "word " * 3000}), ("/v1/responses", {"input": "word " * 3000}),
+                           (CHAT, {"messages": [{"role": "user", "content": "word " * 3000}]})):
+            self.bad(400, "256", path, body, "exceed_context_size_error")
         whole = self.good("POST", "/completion", {"prompt": [1] * 255, "n_predict": 99, "ignore_eos": True, **GREEDY})
         self.assertIn(whole["tokens_predicted"], (1, 2))  # the last token needs no place
 
