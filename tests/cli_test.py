@@ -507,7 +507,9 @@ class Chat(CliTest):
         args = ["-m", GEMMA, "-n", "64", "--temp", "0", "--grammar", 'root ::= "Hi<|im_end|>there"']
         self.assertEqual(self.good("chat", *args, stdin=b"hello"), b"Hi\n")
         self.assertEqual(self.good("run", *args, "-p", "hello", "-cnv"), b"Hi\n")
-        self.assertEqual(self.good("run", *args, "-p", "hello", "-no-cnv"), b"Hi<|im_end|>there\n")
+        self.assertEqual(self.good("run", *args, "-p", "hello", "--chat-template", "chatml"), b"Hi\n")
+        for flags in (("-no-cnv",), ("-cnv", "--ignore-eos"), ("--chat-template", "{{ messages[0].content }}")):
+            self.assertEqual(self.good("run", *args, "-p", "hello", *flags)[:19], b"Hi<|im_end|>there\n")
 
     def test_a_full_context_is_an_error_in_a_pipe(self):
         done = run("chat", "-m", LLAMA, *self.ARGS, "-c", "32", stdin=b"a long message that does not fit\n")
@@ -662,9 +664,11 @@ class Memory(CliTest):
     def test_a_model_takes_no_more_memory_than_its_file(self):
         with tempfile.TemporaryDirectory() as folder:
             model = f"{folder}/model.gguf"
-            file_bytes = q8_0_model(model, 8, 1024, 3072, 8192)
-            self.assertGreater(file_bytes, 120e6)
-            kv_bytes = 2 * 8 * 64 * 1024 * 2  # K and V of each layer, f16
+            # Large enough that the program itself, some 10 MB of it by what the system maps at once, is no part of the answer.
+            n_layer = 16
+            file_bytes = q8_0_model(model, n_layer, 1024, 3072, 8192)
+            self.assertGreater(file_bytes, 240e6)
+            kv_bytes = 2 * n_layer * 64 * 1024 * 2  # K and V of each layer, f16
             peak_bytes = self.peak_bytes("logits", "-m", model, "--tokens", comma(range(16)), "-c", "64", "-t", "2")
         self.assertLess(peak_bytes, 1.1 * file_bytes + kv_bytes)
 

@@ -125,6 +125,8 @@ class TwoModels(ServerTest):
                 self.assertEqual(self.good("GET", path + name), listed)
         status, _, reply = self.server.call("GET", "/v1/models/c")
         self.assertEqual((status, reply["error"]["message"]), (404, "there is no model \"c\"; this server has a, b"))
+        reply = self.server.call("GET", "/v1/models/c", headers={"anthropic-version": "2023-06-01"})[2]
+        self.assertEqual((reply["type"], reply["error"]["type"]), ("error", "not_found_error"))
         self.assertEqual(self.server.call("POST", "/v1/models/a", {})[0], 405)
 
     def test_flags_of_one_model(self):

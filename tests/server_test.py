@@ -448,6 +448,9 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Hi", "stop"))
         chunks = [json.loads(e) for e in server.events("/v1/chat/completions", body)[:-1]]
         self.assertEqual("".join(c["choices"][0]["delta"].get("content") or "" for c in chunks), "Hi")
+        for own in ({"stop": ["<|im_end|>"]}, {"stop": "never", "ignore_eos": True}):  # what the client says of ends holds
+            reply = server.call("POST", "/v1/chat/completions", {**body, **own})[2]
+            self.assertEqual(reply["choices"][0]["message"]["content"][:15], "Hi" if "ignore_eos" not in own else "Hi<|im_end|>the")
         del body["grammar"]  # which Anthropic's API has no field for
         end = server.call("POST", "/v1/messages", {**body, "stop_sequences": ["never"], "output_config": {"format": {
             "type": "json_schema", "schema": {"const": "Hi<|im_end|>there"}}}})[2]
@@ -543,7 +546,7 @@ class Clients(ServerTest):
         self.assertEqual((models.has_more, models.first_id, models.last_id), (False, "tiny-llama.gguf", "tiny-llama.gguf"))
         for model in (models.data[0], client.models.retrieve("tiny-llama.gguf")):
             self.assertEqual((model.type, model.id, model.display_name), ("model", "tiny-llama.gguf", "tiny-llama.gguf"))
-            self.assertEqual((model.created_at.year > 2000, model.max_input_tokens), (True, 256))
+            self.assertEqual((model.created_at.year > 2000, model.max_input_tokens), (True, 255))
         with self.assertRaises(anthropic.BadRequestError):
             client.messages.create(**{**body, "extra_body": {"top_k": "many"}})
 

@@ -161,7 +161,7 @@ Status cmd_chat(const ParsedFlags& flags) {
   }
   ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, *model));
   ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
-  generation_options.stop_words.push_back(template_end(flags, *model));
+  stop_at_end(chat_template, model->tokenizer(), generation_options);
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   TRY(phases.prepare(*model, *context));
   if (stdin_is_terminal()) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
 #include "common.h"
@@ -30,35 +31,37 @@ Result<std::string> read_prompt(const ParsedFlags& flags) {
   return text;
 }
 
-bool has_template(const ParsedFlags& flags, const Model& model) {
-  return !model.chat_template_source().empty() || chooses_template(flags);
-}
-
-bool is_conversation(const ParsedFlags& flags, const Model& model) {
-  return flags.given("conversation") ? flags.get_bool("conversation") : has_template(flags, model);
-}
-
-Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Model& model, const std::string& text,
-                                           const Log& log) {
-  const bool conversation = is_conversation(flags, model);
-  if (!has_template(flags, model)) {
+// Nothing where the prompt is continued as plain text.
+Result<std::optional<ChatTemplate>> conversation_template(const ParsedFlags& flags, const Model& model,
+                                                          const Log& log) {
+  const bool has_template = !model.chat_template_source().empty() || chooses_template(flags);
+  const bool conversation = flags.given("conversation") ? flags.get_bool("conversation") : has_template;
+  if (!has_template) {
     log.info(conversation ? "note: the model has no chat template; ChatML is used"
                           : "note: the model has no chat template; the prompt is continued as plain text");
   }
-  if (!conversation) {
-    if (flags.given("system-prompt")) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "--system-prompt needs a conversation; add --conversation, or put its text into the prompt");
-    }
-    return model.tokenizer().encode(text, {.parse_special = true, .add_special = true});
+  if (conversation) {
+    ASSIGN_OR_RETURN(ChatTemplate chat_template, load_template(flags, model));
+    return std::optional(std::move(chat_template));
   }
-  ASSIGN_OR_RETURN(const ChatTemplate chat_template, load_template(flags, model));
+  if (flags.given("system-prompt")) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "--system-prompt needs a conversation; add --conversation, or put its text into the prompt");
+  }
+  return std::optional<ChatTemplate>();
+}
+
+Result<std::vector<int32_t>> prompt_tokens(const ParsedFlags& flags, const Tokenizer& tokenizer,
+                                           const std::optional<ChatTemplate>& chat_template, const std::string& text) {
+  if (!chat_template) {
+    return tokenizer.encode(text, {.parse_special = true, .add_special = true});
+  }
   Conversation messages;
   if (flags.given("system-prompt")) {
     messages.add("system", flags.get_string("system-prompt"));
   }
   messages.add("user", text);
-  return messages.encode(chat_template, model.tokenizer());
+  return messages.encode(*chat_template, tokenizer);
 }
 
 std::string report_json(const Model& model, const std::vector<int32_t>& prompt, const GenerateOptions& options,
@@ -105,10 +108,11 @@ Status cmd_run(const ParsedFlags& flags) {
   options.needs_text = true;
   PhaseSplit phases(flags, log);
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, phases.load(options));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, *model, text, log));
+  ASSIGN_OR_RETURN(const std::optional<ChatTemplate> chat_template, conversation_template(flags, *model, log));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_tokens(flags, model->tokenizer(), chat_template, text));
   ASSIGN_OR_RETURN(GenerateOptions generation_options, generate_options(flags, *model));
-  if (is_conversation(flags, *model)) {
-    generation_options.stop_words.push_back(template_end(flags, *model));
+  if (chat_template) {
+    stop_at_end(*chat_template, model->tokenizer(), generation_options);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   TRY(phases.prepare(*model, *context));

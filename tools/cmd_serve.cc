@@ -72,7 +72,8 @@ Result<ServerSettings> server_settings(const ParsedFlags& flags) {
 // Of the whole server: its models share the host memory, and the folder.
 KeptPromptsOptions cache_options(const ParsedFlags& flags) {
   constexpr int64_t kDefaultMib = 8192;
-  const int64_t quarter_mib = sysconf(_SC_PHYS_PAGES) * static_cast<int64_t>(page_bytes()) / 4 >> 20;
+  const auto n_pages = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
+  const auto quarter_mib = static_cast<int64_t>(n_pages * page_bytes() / 4 >> 20);
   const auto bytes = [](int64_t mib) {
     return mib < 0 ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(mib) << 20;
   };
@@ -194,8 +195,7 @@ class SpecSource final : public ModelSource {
   std::vector<DeviceClaim> present(size_t /*model*/, const ServedModel& served) override {
     std::vector<DeviceClaim> claims;
     for (const DeviceUse& use : served.placement->view()->devices) {
-      claims.push_back(
-          {use.name, use.weight_bytes + use.kv_bytes + use.rec_bytes + use.scratch_bytes, use.budget_bytes});
+      claims.push_back({use.name, use.used_bytes(), use.budget_bytes});
     }
     return claims;
   }
@@ -289,6 +289,7 @@ class SecondSignal {
       over_ = true;
       pthread_kill(thread_.native_handle(), SIGTERM);
       thread_.join();
+      signals_.let_through();  // what is torn down now can be cut short
     }
   }
   SecondSignal(const SecondSignal&) = delete;
@@ -315,6 +316,7 @@ class SecondSignal {
     }
     log_.warning(
         fmt::format("a second signal: ending at once; requests cut off: {} running, {} waiting", n_running, n_waiting));
+    std::signal(signal, SIG_DFL);  // a shell's background job ignores SIGINT
     kill(getpid(), signal);
   }
 

@@ -9,7 +9,6 @@
 #include "base/units.h"
 #include "metadata_flags.h"
 #include "progress_bar.h"
-#include "tokenizer/template/chatml.h"
 
 namespace tessera {
 namespace {
@@ -130,13 +129,6 @@ Result<std::string> template_source(const ParsedFlags& flags, const Model& model
 Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model) {
   ASSIGN_OR_RETURN(const std::string source, template_source(flags, model));
   return model.chat_template(source);
-}
-
-std::string template_end(const ParsedFlags& flags, const Model& model) {
-  if (!chooses_template(flags)) {
-    return spelled_end(model.chat_template_source(), model.tokenizer());
-  }
-  return flags.get_string("chat-template") == "chatml" ? spelled_end(kChatMl, model.tokenizer()) : "";
 }
 
 Result<std::string> read_input(const std::string& path) {

@@ -50,9 +50,6 @@ Result<std::string> template_source(const ParsedFlags& flags, const Model& model
 /// template_source(), parsed.
 Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model);
 
-/// The text at which the answers of that template's chat have to stop beside --stop (spelled_end()); empty: none.
-std::string template_end(const ParsedFlags& flags, const Model& model);
-
 /// The bytes of a file of at most 1 GiB; "-" is standard input. Errors name the path.
 Result<std::string> read_input(const std::string& path);
 

@@ -78,7 +78,9 @@ Check check_tokenizer(const Result<std::shared_ptr<Model>>& vocabulary, const Me
 Check check_template(const ParsedFlags& flags, const Model& model) {
   const Result<ChatTemplate> parsed = load_template(flags, model);
   if (!parsed.ok()) {
-    return bad("chat template", parsed.status().message(), "--chat-template-file with a template that is whole");
+    const bool is_choice = parsed.status().code() == ErrorCode::kInvalidArgument;
+    return bad("chat template", parsed.status().message(),
+               is_choice ? "see the message" : "--chat-template-file with a template that is whole");
   }
   if (chooses_template(flags)) {
     return {.name = "chat template",
@@ -162,20 +164,21 @@ Check check_lack(const Question& q, const Status& status) {
                          budget, least, n_ctx > least ? fmt::format(", {} for {}", budget_flag(q, n_ctx), n_ctx) : ""));
 }
 
-// ", which would need 218 MiB; 150 are there"; of more tokens than there can be: what the most would need.
+// ", which would need 218 MiB; 150 are there", device by device; of more tokens than there can be: what the most would
+// need.
 std::string need_text(const Question& q, const Fit& longest) {
   const int64_t n_ctx = std::min(q.asked, kMaxContext);
   const std::vector<uint64_t> needed = needed_mib(q, n_ctx);
   if (needed.empty()) {
     return "";
   }
-  uint64_t there_bytes = 0;
+  std::vector<uint64_t> there;
   for (const FitDevice& device : longest.devices) {
-    there_bytes += device.budget_bytes;
+    there.push_back(device.budget_bytes >> 20);
   }
-  return fmt::format("{} would need {} MiB; {:.0f} are there",
+  return fmt::format("{} would need {} MiB; {} are there",
                      n_ctx < q.asked ? fmt::format("; {}, the most there can be,", n_ctx) : ", which",
-                     std::reduce(needed.begin(), needed.end()), mib(there_bytes));
+                     fmt::join(needed, " and "), fmt::join(there, " and "));
 }
 
 // A context of the asked length fits, or the longest that does. Advised is at most what the model was trained on.

@@ -35,9 +35,9 @@ constexpr FlagRow kRows[] = {
      .commands = kGenerate,
      .help =
          "auto: for each prompt, choose layer or tensor for reading it and for the answer, by the speeds of both and "
-         "the time of a switch, which are measured once a day for a model and its devices, and again where one of "
-         "them no longer holds. Often the best is to stay. serve does the same with the prompts that it reads "
-         "together, and with the answers after them"},
+         "the time of a switch, which are measured once a day for a model and its devices, and again where "
+         "answers come a quarter faster or slower than then. Often the best is to stay. serve does the same with the "
+         "prompts that it reads together, and with the answers after them"},
     {.name = "policy-cache",
      .placeholder = "FILE",
      .default_note = "tessera/split-policy.json in the user's folder of caches",

@@ -50,6 +50,12 @@ Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& 
   return options;
 }
 
+void stop_at_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer, GenerateOptions& options) {
+  if (!options.ignore_eos) {
+    options.stop_words.push_back(chat_template.spelled_end(tokenizer));
+  }
+}
+
 void Conversation::add(std::string_view role, std::string_view content) {
   messages_.emplace_back(role, content);
 }

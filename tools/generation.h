@@ -20,6 +20,9 @@ namespace tessera {
 /// Errors: kInvalidArgument naming the flag. REQUIRES: the model has a tokenizer.
 Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& model);
 
+/// Answers of this template's chat also end where they spell its end, unless ends are ignored.
+void stop_at_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer, GenerateOptions& options);
+
 /// A conversation so far, oldest message first.
 class Conversation {
  public:

@@ -39,7 +39,8 @@ int64_t unix_time() {
 
 // Why the speeds of an entry cannot be relied on; empty where they can. Generates a few tokens under the placement that
 // holds: what was measured while the machine had other work, or not, is found by that.
-Result<std::string> doubt(const PolicyEntry& entry, Context& context, const std::atomic<bool>* interrupted) {
+Result<std::string> doubt(const PolicyEntry& entry, Context& context, const Log& log,
+                          const std::atomic<bool>* interrupted) {
   if (is_out_of_date(entry, unix_time())) {
     return std::string("not of the last day");
   }
@@ -49,6 +50,7 @@ Result<std::string> doubt(const PolicyEntry& entry, Context& context, const std:
     return std::string();
   }
   const double cached = generation_speed(*split, 1);
+  log.info("--split-policy auto: generating a few tokens, to see whether the speeds measured before still hold");
   double measured = 0;
   for (int look = 0; look < 2; ++look) {  // a pause of the machine spoils one
     const Result<double> speed = measure_generation(context, interrupted);
@@ -105,7 +107,7 @@ Result<std::optional<SplitMeasures>> measures_by_flags(const ParsedFlags& flags,
   const std::optional<PolicyEntry> entry = read_policy_cache(path, key, log);
   std::optional<SplitMeasures> measures;
   if (entry) {
-    ASSIGN_OR_RETURN(const std::string why_not, doubt(*entry, context, interrupted));
+    ASSIGN_OR_RETURN(const std::string why_not, doubt(*entry, context, log, interrupted));
     if (why_not.empty()) {
       log.detail(
           fmt::format("--split-policy auto: speeds of both splits are in {}; without it they are measured", path));

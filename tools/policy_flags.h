@@ -25,10 +25,11 @@ Status check_policy_flags(const ParsedFlags& flags);
 std::array<PlacementRequest, 2> policy_candidates(const std::vector<double>& tensor_split);
 
 /// With --split-policy auto: the speeds of both, from the cache, or measured in the context, which is empty before and
-/// afterwards, and written there. Speeds of the cache that are older than a day, or that one short generation
-/// contradicts, are measured anew. The model keeps its placement. Nothing without that flag, and where there is nothing
-/// to choose: one device, a small context, a placement that does not fit; the log says so. options: as the model was
-/// loaded. Errors: those of measure_splits() but a lack of room; interrupted: as there.
+/// afterwards, and written there. Speeds of the cache that are older than a day, or of which two short
+/// generations contradict the one that holds now, are measured anew. The model keeps its placement. Nothing without
+/// that flag, and where there is nothing to choose: one device, a small context, a placement that does not fit; the log
+/// says so. options: as the model was loaded. Errors: those of measure_splits() but a lack of room; interrupted: as
+/// there.
 Result<std::optional<SplitMeasures>> measures_by_flags(const ParsedFlags& flags, const ModelOptions& options,
                                                        Context& context,
                                                        std::span<const PlacementRequest, 2> candidates,

@@ -24,7 +24,8 @@ Result<SplitMeasures> measure_splits(Model& model, Context& context, std::span<c
                                      const TransitionOptions& transition,
                                      const std::atomic<bool>* interrupted = nullptr);
 
-/// What measure_splits() does in that context, for people: "prompts of 128 and 512 tokens and answers of 16, ...".
+/// What measure_splits() does in that context, for people: "2 rounds, each under both
+/// splits: prompts of 128, 512 tokens, and an answer of 16".
 std::string measuring_text(const Context& context);
 
 /// Tokens per second of a short generation under the placement that holds, behind no prompt, so that it is quick: about

@@ -585,7 +585,7 @@ Status check_row(const FlagTable& table, const FlagRow& row) {
   for (const std::string_view names : {row.shorts, row.negations}) {
     for (const std::string_view other : flags_internal::split_words(names)) {
       if (!other.starts_with("-")) {
-        return wrong("a short name lacks its dash");
+        return wrong("another name lacks its dash");
       }
     }
   }

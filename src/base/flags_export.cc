@@ -60,6 +60,7 @@ std::string bash_script(const FlagTable& table, bool for_zsh) {
       for (const std::string& name : flags_internal::positive_spellings(row)) {
         names += fmt::format("{}{}", names.empty() ? "" : " ", name);
       }
+      names += fmt::format("{}{}", names.empty() || row.negations.empty() ? "" : " ", row.negations);
       if (row.kind == FlagKind::kEnum) {
         for (const std::string& name : flags_internal::positive_spellings(row)) {
           choices += fmt::format("    {}:{}) words={} ;;\n", command.name, name, shell_quoted(row.choices));
@@ -104,9 +105,11 @@ std::string fish_script(const FlagTable& table) {
       }
       out += fmt::format("complete -c {} -n '__fish_seen_subcommand_from {}' -l {}", table.program, command.name,
                          row.name);
-      for (const std::string_view other : flags_internal::split_words(row.shorts)) {
-        const bool is_long = other.starts_with("--");
-        out += fmt::format(" {} {}", is_long ? "-l" : other.size() == 2 ? "-s" : "-o", other.substr(is_long ? 2 : 1));
+      for (const std::string_view names : {row.shorts, row.negations}) {
+        for (const std::string_view other : flags_internal::split_words(names)) {
+          const bool is_long = other.starts_with("--");
+          out += fmt::format(" {} {}", is_long ? "-l" : other.size() == 2 ? "-s" : "-o", other.substr(is_long ? 2 : 1));
+        }
       }
       if (row.kind == FlagKind::kEnum) {
         out += fmt::format(" -x -a {}", shell_quoted(row.choices));

@@ -41,7 +41,7 @@ struct ContextOptions {
 
 /// Most of ModelOptions::n_expert_slots that the program and the C interface take: no layer has more experts.
 inline constexpr int64_t kMaxExpertSlots = 1024;
-/// Most of ContextOptions::n_ctx.
+/// Most of ContextOptions::n_ctx, and of n_batch.
 inline constexpr int64_t kMaxContext = 1 << 24;
 /// Most of ContextOptions::n_snapshots.
 inline constexpr int32_t kMaxSnapshots = 1'000'000;
@@ -105,6 +105,8 @@ struct DeviceUse {
   uint64_t scratch_bytes = 0;
   uint64_t budget_bytes = 0;
   uint64_t spare_bytes = 0;  // left at hand by the last switch for the next one; whatever grows gets them first
+
+  [[nodiscard]] uint64_t used_bytes() const { return weight_bytes + kv_bytes + rec_bytes + scratch_bytes; }
 };
 
 /// A tile and its home.

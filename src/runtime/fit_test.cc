@@ -44,8 +44,7 @@ void expect_loads(const Fit& fit) {
     const size_t index = static_cast<size_t>(&mode - fit.modes.data());
     const std::vector<DeviceUse> uses = (*model)->device_use();
     for (size_t d = 0; d < uses.size(); ++d) {
-      EXPECT_EQ(uses[d].weight_bytes + uses[d].kv_bytes + uses[d].rec_bytes + uses[d].scratch_bytes,
-                fit.devices[d].needs[index].total());
+      EXPECT_EQ(uses[d].used_bytes(), fit.devices[d].needs[index].total());
     }
     for (const FitMode& other : fit.modes) {
       const auto switched = (*model)->set_placement({other.split_mode, other.tensor_split}, {});

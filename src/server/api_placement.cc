@@ -40,7 +40,7 @@ Json devices_json(const PlacementView& view) {
     devices.push_back({{"name", use.name},
                        {"kind", use.name.substr(0, use.name.find(':'))},
                        {"capacity_bytes", use.budget_bytes >= kNoBudget ? Json() : Json(use.budget_bytes)},
-                       {"used_bytes", use.weight_bytes + use.kv_bytes + use.rec_bytes + use.scratch_bytes},
+                       {"used_bytes", use.used_bytes()},
                        {"weights_bytes", use.weight_bytes},
                        {"kv_bytes", use.kv_bytes},
                        {"state_bytes", use.rec_bytes},
@@ -242,9 +242,9 @@ Status api_set_placement(Call& call) {
       later.reply_json(json);
     } else if (is_conflict(status)) {
       later.exchange->reply(409, "application/json; charset=utf-8",
-                            error_body(409, status.message(), later.request.path));
+                            error_body(409, status.message(), asks_anthropic(later.request)));
     } else {
-      reply_error(*later.exchange, status, later.request.path);
+      reply_error(*later.exchange, status, asks_anthropic(later.request));
     }
     later.server.log_request(later.request, later.exchange->status(), later.begun, {});
   }));

@@ -106,11 +106,6 @@ Json model_json(const Call& call, const ModelRegistry& models, size_t i, const M
   return model;
 }
 
-// Anthropic's and OpenAI's lists stand at the same path; this header is Anthropic's clients' own.
-bool is_anthropic(const HttpRequest& request) {
-  return !request.header("anthropic-version").empty();
-}
-
 // The same in Anthropic's form, which says less.
 Json anthropic_model_json(const Call& call, const ModelRegistry& models, size_t i, const ModelView& view) {
   const std::chrono::sys_seconds created{std::chrono::seconds(call.server.created())};
@@ -120,7 +115,7 @@ Json anthropic_model_json(const Call& call, const ModelRegistry& models, size_t 
                 {"created_at", fmt::format("{:%FT%TZ}", created)},
                 {"lifecycle", "active"}};
   if (const ModelRegistry::Lease served = models.peek(i)) {
-    model["max_input_tokens"] = served->serving->context().options().n_ctx;
+    model["max_input_tokens"] = served->serving->context().options().n_ctx - 1;  // one is left for the answer
   }
   return model;
 }
@@ -148,7 +143,7 @@ Status api_health(Call& call) {
 Status api_models(Call& call) {
   const std::shared_ptr<ModelRegistry> models = call.server.models();
   const std::vector<ModelView> views = models->list();
-  const bool anthropic = is_anthropic(call.request);
+  const bool anthropic = asks_anthropic(call.request);
   const auto json_of = anthropic ? anthropic_model_json : model_json;
   Json list = Json::array();
   for (size_t i = 0; i < views.size(); ++i) {
@@ -171,7 +166,7 @@ Status api_model(Call& call) {
   ASSIGN_OR_RETURN(
       const size_t model,
       models->find(std::string_view(call.request.path).substr(call.request.path.find(kBefore) + kBefore.size())));
-  const auto json_of = is_anthropic(call.request) ? anthropic_model_json : model_json;
+  const auto json_of = asks_anthropic(call.request) ? anthropic_model_json : model_json;
   call.reply_json(json_of(call, *models, model, models->list()[model]));
   return {};
 }
@@ -193,7 +188,7 @@ Status api_unload_model(Call& call) {
     if (status.ok()) {
       exchange->reply(200, "application/json; charset=utf-8", dump_json({{"success", true}}));
     } else {
-      reply_error(*exchange, status, request.path);
+      reply_error(*exchange, status, asks_anthropic(request));
     }
     server.log_request(request, exchange->status(), begun, {});
   });

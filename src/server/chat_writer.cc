@@ -8,7 +8,6 @@
 
 #include "runtime/grammar/gbnf_text.h"
 #include "server/tool_grammar.h"
-#include "tokenizer/template/chatml.h"
 
 namespace tessera {
 namespace {
@@ -90,9 +89,11 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   request.serving.prompt = std::move(prompt.tokens);
   request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
-  request.spelled_end = spelled_end(call.model->template_source, tokenizer);
-  if (!request.spelled_end.empty()) {
-    request.serving.stop.push_back(request.spelled_end);
+  const std::string end = call.model->chat_template->spelled_end(tokenizer);
+  std::vector<std::string>& stop = request.serving.stop;
+  if (!end.empty() && !request.serving.ignore_eos && std::ranges::count(stop, end) == 0) {
+    stop.push_back(end);
+    request.spelled_end = end;
   }
   const Thinking thinking = thinking_after(chat.format, request.prompt);
   TRY(restrict_answer(call, chat, thinking, request.serving.sampling));

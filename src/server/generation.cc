@@ -207,12 +207,12 @@ Json token_json(int32_t id, std::string_view bytes, float logprob, bool is_prob)
 
 void ReplyWriter::fail(const Status& status) {
   if (!streams_) {
-    reply_error(*exchange_, status, path_);
+    reply_error(*exchange_, status, anthropic_);
     return;
   }
   const int code = http_status_of(status);
-  const std::string body = error_body(code, status.message(), path_);
-  (void)exchange_->send_events((path_.starts_with("/v1/messages") ? "event: error\ndata: " : "data: ") + body + "\n\n");
+  const std::string body = error_body(code, status.message(), anthropic_);
+  (void)exchange_->send_events((anthropic_ ? "event: error\ndata: " : "data: ") + body + "\n\n");
   exchange_->end_events();
 }
 
@@ -234,9 +234,8 @@ Status start_generation(Call& call, std::vector<ServingRequest> requests, std::s
   Serving& serving = *call.model->serving;
   for (const ServingRequest& request : requests) {
     if (const Status fits = serving.check_length(request); fits.code() == ErrorCode::kCacheFull) {
-      const int64_t n_ctx = serving.context().options().n_ctx;
-      reply_too_long(*call.exchange, fits, std::ssize(request.prompt), n_ctx - (request.pooling ? 0 : 1), n_ctx,
-                     call.request.path);
+      reply_too_long(*call.exchange, fits, std::ssize(request.prompt), serving.context().options().n_ctx,
+                     asks_anthropic(call.request));
       return {};
     }
   }

@@ -21,7 +21,7 @@ namespace tessera {
 class ReplyWriter {
  public:
   explicit ReplyWriter(const Call& call, bool streams)
-      : exchange_(call.exchange), path_(call.request.path), streams_(streams) {}
+      : exchange_(call.exchange), anthropic_(asks_anthropic(call.request)), streams_(streams) {}
   virtual ~ReplyWriter() = default;
   ReplyWriter(const ReplyWriter&) = delete;
   ReplyWriter& operator=(const ReplyWriter&) = delete;
@@ -48,7 +48,7 @@ class ReplyWriter {
 
  private:
   std::shared_ptr<HttpExchange> exchange_;
-  std::string path_;
+  bool anthropic_;  // errors have that API's form
   bool streams_;
 };
 

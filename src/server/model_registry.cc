@@ -372,13 +372,15 @@ bool ModelRegistry::Impl::serve_queue(Lock& lock, Clock::time_point& wake_at) {
     }
   }
   std::ranges::sort(queue, {}, &Entry::turn);
+  if (!queue.empty()) {
+    ask_claims();
+  }
   const Clock::time_point now = Clock::now();
   for (Entry* entry : queue) {
     if (!entry->counted || entry->placement != entry->wanted_placement()) {
       count(*entry, lock);
       return true;
     }
-    ask_claims();
     const Room room = make_room(*entry);
     if (room.lack.empty()) {
       load_now(*entry, room.leavers, lock);
@@ -415,8 +417,14 @@ void ModelRegistry::Impl::count(Entry& entry, Lock& lock) {
 
 void ModelRegistry::Impl::ask_claims() {
   for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].model != nullptr) {
-      entries_[i].claims = source_->present(i, *entries_[i].model);
+    Entry& entry = entries_[i];
+    if (entry.model == nullptr) {
+      continue;
+    }
+    Result<std::vector<DeviceClaim>> claims =
+        within_memory([&]() -> Result<std::vector<DeviceClaim>> { return source_->present(i, *entry.model); });
+    if (claims.ok()) {  // else those of the last time count
+      entry.claims = std::move(*claims);
     }
   }
 }

@@ -90,10 +90,6 @@ bool equal_secrets(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-bool is_anthropic(std::string_view path) {
-  return path.starts_with("/v1/messages");
-}
-
 std::string_view error_type(int status, bool anthropic) {
   switch (status) {
     case 400: return "invalid_request_error";
@@ -207,7 +203,7 @@ void Server::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
 // Answers the failure of a call, and logs a call that does not log itself.
 void Server::conclude(Call& call, const Status& status) const {
   if (!status.ok()) {
-    reply_error(*call.exchange, status, call.request.path);
+    reply_error(*call.exchange, status, asks_anthropic(call.request));
     call.logs_itself = false;
   }
   if (!call.logs_itself) {
@@ -240,13 +236,13 @@ Status Server::admit(Call& call, Way& way) const {
   if ((found == nullptr || !found->is_public) && !has_key(request)) {
     call.exchange->add_header("WWW-Authenticate", "Bearer");
     call.exchange->reply(401, "application/json; charset=utf-8",
-                         error_body(401, "the API key is missing or wrong", request.path));
+                         error_body(401, "the API key is missing or wrong", asks_anthropic(request)));
     return {};
   }
   if (found == nullptr && has_path) {
     call.exchange->reply(
         405, "application/json; charset=utf-8",
-        error_body(405, fmt::format("{} does not take {}", request.path, request.method), request.path));
+        error_body(405, fmt::format("{} does not take {}", request.path, request.method), asks_anthropic(request)));
     return {};
   }
   if (found == nullptr) {
@@ -379,15 +375,20 @@ int http_status_of(const Status& status) {
   }
 }
 
-std::string error_body(int status, std::string_view message, std::string_view path) {
-  const std::string_view type = error_type(status, is_anthropic(path));
-  if (is_anthropic(path)) {
+bool asks_anthropic(const HttpRequest& request) {
+  const bool has_header = !request.header("anthropic-version").empty();
+  return request.path.starts_with("/v1/messages") || (request.path.starts_with("/v1/models") && has_header);
+}
+
+std::string error_body(int status, std::string_view message, bool anthropic) {
+  const std::string_view type = error_type(status, anthropic);
+  if (anthropic) {
     return dump_json({{"type", "error"}, {"error", {{"type", type}, {"message", message}}}});
   }
   return dump_json({{"error", {{"code", status}, {"message", message}, {"type", type}}}});
 }
 
-void reply_error(HttpExchange& exchange, const Status& status, std::string_view path) {
+void reply_error(HttpExchange& exchange, const Status& status, bool anthropic) {
   // As nginx logs it. A client that closed but the sending half of its connection does see it.
   constexpr int kClientClosedRequest = 499;
   const bool has_left = status.code() == ErrorCode::kCancelled && exchange.gone();
@@ -397,32 +398,32 @@ void reply_error(HttpExchange& exchange, const Status& status, std::string_view 
   } else if (code == 501) {  // a server's error to clients' libraries, which would ask again
     exchange.add_header("x-should-retry", "false");
   }
-  exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), path));
+  exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), anthropic));
 }
 
 // llama.cpp's clients look for the type and its two numbers, Anthropic's for how the message begins. OpenAI's look for
 // the code "context_length_exceeded", or for that or "maximum context length is" in the text of the error: they find
 // both in the message, since `code` is the number that it is in every error here, as llama.cpp's clients expect.
-void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prompt, int64_t n_max, int64_t n_ctx,
-                    std::string_view path) {
+void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prompt, int64_t n_ctx, bool anthropic) {
+  const int code = http_status_of(status);
   std::string body;
-  if (is_anthropic(path)) {
-    body = error_body(400,
+  if (anthropic) {
+    body = error_body(code,
                       fmt::format("prompt is too long: {} tokens > {} maximum; raise --ctx-size (-c) of the server or "
                                   "shorten the prompt",
-                                  n_prompt, n_max),
-                      path);
+                                  n_prompt, n_ctx - 1),
+                      anthropic);
   } else {
     const std::string message = fmt::format(
         "{} (context_length_exceeded: this model's maximum context length is {} tokens)", status.message(), n_ctx);
     body = dump_json({{"error",
-                       {{"code", 400},
+                       {{"code", code},
                         {"message", message},
                         {"type", "exceed_context_size_error"},
                         {"n_prompt_tokens", n_prompt},
                         {"n_ctx", n_ctx}}}});
   }
-  exchange.reply(400, "application/json; charset=utf-8", std::move(body));
+  exchange.reply(code, "application/json; charset=utf-8", std::move(body));
 }
 
 }  // namespace tessera

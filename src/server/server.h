@@ -139,14 +139,16 @@ class Server {
 
 /// HTTP status of a failure that a request met.
 int http_status_of(const Status& status);
-/// {"error":{"code","message","type"}}; in the form of Anthropic's API where the path is one of its.
-std::string error_body(int status, std::string_view message, std::string_view path = {});
+/// Whether the answer is to have the form of Anthropic's API: its paths, and of those that OpenAI's has too the ones
+/// asked with its header.
+bool asks_anthropic(const HttpRequest& request);
+/// {"error":{"code","message","type"}}, or that of Anthropic's API.
+std::string error_body(int status, std::string_view message, bool anthropic = false);
 /// Answers a failure. kBusy: 429 with Retry-After. kCacheFull: 400. kCancelled: 503, or 499 where the client has left.
-void reply_error(HttpExchange& exchange, const Status& status, std::string_view path);
-/// Answers 400 to a prompt of n_prompt tokens, of which a context of n_ctx takes at most n_max, in the form by which
-/// clients of each API know that they have to shorten it. status: what Serving::check_length() says.
-void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prompt, int64_t n_max, int64_t n_ctx,
-                    std::string_view path);
+void reply_error(HttpExchange& exchange, const Status& status, bool anthropic);
+/// Answers 400 to a prompt of n_prompt tokens, which a context of n_ctx cannot take, in the form by which clients of
+/// each API know that they have to shorten it. status: what Serving::check_length() says.
+void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prompt, int64_t n_ctx, bool anthropic);
 
 // ---- APIs, one file api_<name>.cc each
 

@@ -4,7 +4,6 @@
 #include <ctime>
 #include <utility>
 
-#include "tokenizer/template/chatml.h"
 #include "tokenizer/template/jinja.h"
 #include "tokenizer/template/request_rewrite.h"
 
@@ -67,6 +66,7 @@ struct ChatTemplate::Impl {
   jinja::Template parsed;
   std::string bos_token;
   std::string eos_token;
+  bool is_chatml = false;  // kChatMl
   jinja::RuntimeOptions options;
   jinja::Capabilities capabilities;
 
@@ -94,6 +94,11 @@ struct ChatTemplate::Impl {
   }
 };
 
+std::string ChatTemplate::spelled_end(const Tokenizer& tokenizer) const {
+  constexpr std::string_view kEnd = "<|im_end|>";
+  return std::string(impl_->is_chatml && !tokenizer.find(kEnd) ? kEnd : "");
+}
+
 ChatTemplate::ChatTemplate(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
@@ -105,7 +110,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string bos_tok
   }
   ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::parse(source));
   auto impl = std::make_unique<Impl>(
-      Impl{std::move(parsed), std::move(bos_token), std::move(eos_token), jinja::RuntimeOptions{}, {}});
+      Impl{std::move(parsed), std::move(bos_token), std::move(eos_token), source == kChatMl, {}, {}});
   impl->options.chain_undefined = true;
   impl->options.mutable_lists = true;
   impl->capabilities =

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tessera {
 
@@ -28,6 +29,13 @@ struct RenderedPrompt {
   std::string text;         // UTF-8 where template and request are
   std::vector<Span> spans;  // cover `text` exactly, ascending, never empty, neighbours differ in from_template
 };
+
+/// ChatML, as Jinja: what stands in for the template that a model file lacks.
+inline constexpr std::string_view kChatMl =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /// One model's chat template.
 class ChatTemplate {
@@ -48,6 +56,10 @@ class ChatTemplate {
   /// without a string role, malformed tools or tool calls, pictures and sound. kUnsupported: a limit of the interpreter
   /// was hit; the message names the limit.
   Result<RenderedPrompt> render(std::string_view request_json) const;
+
+  /// The text with which a model ends its answers for want of a token for that: of kChatMl, where the vocabulary lacks
+  /// the token. Answers have to stop at it. Empty: there is no such text.
+  [[nodiscard]] std::string spelled_end(const Tokenizer& tokenizer) const;
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
