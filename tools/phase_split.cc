@@ -89,7 +89,7 @@ void PhaseSplit::add_hooks(GenerateHooks& hooks) {
   if (!switches_) {
     return;
   }
-  hooks.on_begin = [this](int64_t n_lacking) { return begin(n_lacking); };
+  hooks.on_begin = [this](int64_t n_lacking, int64_t n_cached) { return begin(n_lacking, n_cached); };
   hooks.on_prompt = [this, before = std::move(hooks.on_prompt)]() -> Status {
     if (before) {
       TRY(before());
@@ -98,11 +98,12 @@ void PhaseSplit::add_hooks(GenerateHooks& hooks) {
   };
 }
 
-Status PhaseSplit::begin(int64_t n_lacking) {
+Status PhaseSplit::begin(int64_t n_lacking, int64_t n_cached) {
   if (is_auto()) {
     SplitCase request;
     request.now = model_->placement().split_mode == candidates_[0].split_mode ? 0 : 1;
     request.n_prompt = n_lacking;
+    request.n_before = n_cached;
     const int64_t limit = flags_.get_int("predict");
     request.n_predict = n_answers_ > 0 ? n_answered_tokens_ / n_answers_ : kFirstGuess;
     request.n_predict = limit >= 0 ? std::min(limit, n_answers_ > 0 ? request.n_predict : limit) : request.n_predict;

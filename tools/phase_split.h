@@ -57,7 +57,7 @@ class PhaseSplit {
 
   [[nodiscard]] bool is_auto() const { return measures_.has_value(); }
   Status fit(ModelOptions& options);
-  Status begin(int64_t n_lacking);
+  Status begin(int64_t n_lacking, int64_t n_cached);
   Status go_to(const PlacementRequest& request, const char* phase);
 
   const ParsedFlags& flags_;

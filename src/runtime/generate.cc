@@ -96,7 +96,8 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
   TRY(keep_common(prompt));
   result.timings.cache_n = static_cast<int64_t>(held_.size());
   if (hooks.on_begin) {
-    TRY(hooks.on_begin(static_cast<int64_t>(prompt.size()) - result.timings.cache_n));
+    const int64_t n_cached = result.timings.cache_n;
+    TRY(hooks.on_begin(static_cast<int64_t>(prompt.size()) - n_cached, n_cached));
   }
   const Clock::time_point start = Clock::now();
   ASSIGN_OR_RETURN(const bool complete, read(prompt, hooks));

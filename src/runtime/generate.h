@@ -78,9 +78,9 @@ struct GenerateHooks {
   std::function<void(std::string_view text)> on_text;
   /// Once true, the generation ends with kCancelled: between two micro-batches. May be null.
   const std::atomic<bool>* cancelled = nullptr;
-  /// Called before the prompt is read, with how many of its tokens the sequence lacks. Its time is none of the
-  /// generation's; an error ends the generation. May be empty.
-  std::function<Status(int64_t n_lacking)> on_begin = {};
+  /// Called before the prompt is read, with how many of its tokens the sequence lacks, and how many before these it
+  /// has. Its time is none of the generation's; an error ends the generation. May be empty.
+  std::function<Status(int64_t n_lacking, int64_t n_cached)> on_begin = {};
   /// Hears how many of the prompt's tokens were given to the devices: before each micro-batch, from the model's loop
   /// thread, and with equal numbers at the end. May be empty.
   std::function<void(int64_t n_given, int64_t n_prompt)> on_progress = {};

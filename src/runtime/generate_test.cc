@@ -80,7 +80,8 @@ TEST(Generate, HooksOfBothPhasesComeBeforeThem) {
   std::vector<int64_t> lacking;
   std::vector<int64_t> lengths;
   GenerateHooks hooks;
-  hooks.on_begin = [&](int64_t n) {
+  hooks.on_begin = [&](int64_t n, int64_t n_cached) {
+    EXPECT_EQ(n_cached, l.context->length(0));
     lacking.push_back(n);
     lengths.push_back(l.context->length(0));
     return Status();
@@ -94,7 +95,7 @@ TEST(Generate, HooksOfBothPhasesComeBeforeThem) {
   must(session.generate(prompt, greedy(3), hooks));
   EXPECT_THAT(lacking, ElementsAre(5, 1));
   EXPECT_THAT(lengths, ElementsAre(0, 5, 4, 5));
-  hooks.on_begin = [](int64_t) { return Status(ErrorCode::kUnsupported, "not now"); };
+  hooks.on_begin = [](int64_t, int64_t) { return Status(ErrorCode::kUnsupported, "not now"); };
   EXPECT_EQ(session.generate(prompt, greedy(3), hooks).status().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(must(session.generate(prompt, greedy(3))).timings.cache_n, 4);
 }

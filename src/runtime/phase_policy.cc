@@ -17,8 +17,7 @@ constexpr double kPhaseTimes = 20;  // the switches there and back: a twentieth 
 // Seconds of a step's work in a split. What generates beside a prompt rides in its batch, and costs next to nothing.
 double step_seconds(const SplitSpeeds& speeds, const ServingLoad& load) {
   if (load.step_prompt > 0) {
-    return prefill_seconds(speeds, load.n_prompt) * static_cast<double>(load.step_prompt) /
-           static_cast<double>(load.n_prompt);
+    return prefill_seconds(speeds, load.step_prompt, load.n_before);
   }
   const auto n = static_cast<double>(load.step_generated);
   return load.step_generated > 0 ? n / generation_speed(speeds, load.step_generated) : 0;
@@ -87,10 +86,15 @@ PhasePolicy::Advice PhasePolicy::end_reading(const ServingLoad& load, int64_t no
   return {split, load.n_prompt > 0 ? held_pace_ : ReadingPace::kShared};
 }
 
-// Prompts are read in whole batches, as one of their length together would be.
+// Prompts are read in whole batches, as one of their length together would be; the rest of one is no short prompt.
 SplitDecision PhasePolicy::decide(const ServingLoad& load, int64_t n_prompt) {
   const int64_t n_seqs = load.n_reading + load.n_generating;
-  case_ = {.now = now_, .n_prompt = n_prompt, .n_predict = load.n_predict / n_seqs, .n_seqs = n_seqs, .n_readers = 1};
+  case_ = {.now = now_,
+           .n_prompt = n_prompt,
+           .n_predict = load.n_predict / n_seqs,
+           .n_seqs = n_seqs,
+           .n_readers = 1,
+           .n_before = load.n_before};
   decision_ = decide_split(cautious_, case_);
   has_decided_ = true;
   return decision_;

@@ -97,6 +97,7 @@ class Simulation {
       const Request& r = running_[i];
       load.n_reading += reads(r) ? 1 : 0;
       load.n_prompt += r.n_prompt - r.n_read;
+      load.n_before += reads(r) ? r.n_read : 0;
       load.n_generating += reads(r) ? 0 : 1;
       load.n_predict += r.n_claimed + r.n_answer - r.n_generated;
       (reads(r) ? load.step_prompt : load.step_generated) += pieces[i];
@@ -118,7 +119,7 @@ class Simulation {
   void carry_out(const ServingLoad& load, const std::vector<int64_t>& pieces) {
     const SplitSpeeds& speeds = truth_.splits[split_];
     now_s_ += load.step_prompt > 0
-                  ? prefill_seconds(speeds, load.step_prompt)
+                  ? prefill_seconds(speeds, load.step_prompt, load.n_before)
                   : static_cast<double>(load.step_generated) / generation_speed(speeds, load.step_generated);
     if (load.step_prompt > 0 || load.n_reading == 0) {
       outcome_.longest_wait_s = std::max(outcome_.longest_wait_s, load.step_prompt > 0 ? now_s_ - last_read_s_ : 0);
@@ -166,6 +167,18 @@ TEST(PhasePolicy, ABurstIsReadInOneSplitAndAnsweredInTheOther) {
     EXPECT_EQ(outcome.n_switches, begin == kLayer ? 1 : 2);
     EXPECT_LT(outcome.total_s, 0.9 * staying_s(truth, kLayer, requests));
     EXPECT_LT(outcome.total_s, 0.9 * staying_s(truth, kTensor, requests));
+  }
+}
+
+// Tensor reads the beginning of a prompt faster, layer what comes behind it: the rest of a long prompt is not read as a
+// short one would be.
+TEST(PhasePolicy, TheRestOfALongPromptIsNoShortPrompt) {
+  SplitMeasures truth;
+  truth.splits[kLayer] = {"layer", {{512, 543.1}, {2048, 425.4}}, {{1, 70}}};
+  truth.splits[kTensor] = {"tensor", {{512, 784}, {2048, 395.6}}, {{1, 70}}};
+  truth.switch_s = {0.01, 0.01};
+  for (const int64_t n_prompt : {1804, 2704, 5000}) {
+    EXPECT_EQ(with_policy(truth, kLayer, burst(1, n_prompt, 64)).n_switches, 0) << n_prompt;
   }
 }
 

@@ -558,6 +558,7 @@ class Serving::Impl {
       const bool reads = n_lacking > 1;
       load.n_reading += reads ? 1 : 0;
       load.n_prompt += reads ? n_lacking : 0;
+      load.n_before += reads ? view.n_held - n_read : 0;
       load.step_prompt += reads ? n_read : 0;
       load.n_generating += reads ? 0 : 1;
       load.step_generated += reads ? 0 : n_read;

@@ -11,6 +11,7 @@ namespace tessera {
 struct ServingLoad {
   int64_t n_reading = 0;       // requests that lack more than one token: their prompts are read
   int64_t n_prompt = 0;        // tokens that these lack
+  int64_t n_before = 0;        // tokens that these have
   int64_t n_generating = 0;    // the other requests
   int64_t n_predict = 0;       // tokens that all requests together are expected to generate
   int64_t step_prompt = 0;     // of n_prompt, those that this step reads

@@ -246,6 +246,27 @@ TEST_P(ServingOfModels, TheEndOfReasoningIsForced) {
   EXPECT_EQ(rest->wait().ids(), std::vector<int32_t>(found.begin() + 5, found.end()));
 }
 
+TEST(Serving, WhoeverPlacesTheModelHearsWhereAPromptStands) {
+  const Rig rig("tiny-llama", sizes(256, 2));
+  int64_t n_read = 0;
+  int n_steps = 0;
+  ServingOptions options;
+  options.before_step = [&](const ServingLoad& load) {
+    if (load.n_reading > 0) {
+      EXPECT_EQ(load.n_before, n_read);
+      EXPECT_EQ(load.n_before + load.n_prompt, 200);
+      n_read += load.step_prompt;
+      ++n_steps;
+    } else {
+      EXPECT_EQ(load.n_before, 0);
+    }
+    return ReadingPace::kShared;
+  };
+  submit(*rig.serve(options), greedy(ids(1, 200), 3))->wait();
+  EXPECT_EQ(n_read, 200);
+  EXPECT_GT(n_steps, 1);
+}
+
 // Prompts that wait, or take whole steps, are read as they would be alone; and whoever sets their pace sees every
 // token.
 TEST_P(ServingOfModels, ThePaceOfReadingChangesNothing) {

@@ -11,22 +11,8 @@ namespace {
 constexpr double kSwitchCaution = 1.25;  // how much longer than measured a switch is taken to last
 constexpr double kLeastGain = 0.01;      // of the time of staying; the spread of speeds from run to run is 1 to 2 %
 
-// Seconds of the request under a choice, each switch taken `caution` times.
-double seconds_of(const SplitMeasures& measures, const SplitCase& request, size_t prefill, size_t generation,
-                  double caution) {
-  const double to_prompt = prefill != request.now ? measures.switch_s[request.now] : 0;
-  const double to_answer = generation != prefill ? measures.switch_s[prefill] : 0;
-  const double n_seqs = static_cast<double>(request.n_seqs);
-  const auto n_readers = static_cast<double>(request.n_readers > 0 ? request.n_readers : request.n_seqs);
-  const double reading = n_readers * prefill_seconds(measures.splits[prefill], request.n_prompt);
-  const double generating =
-      n_seqs * static_cast<double>(request.n_predict) / generation_speed(measures.splits[generation], request.n_seqs);
-  return reading + generating + caution * (to_prompt + to_answer);
-}
-
-}  // namespace
-
-double prefill_seconds(const SplitSpeeds& speeds, int64_t n_tokens) {
+// Seconds of a whole prompt.
+double whole_prefill_seconds(const SplitSpeeds& speeds, int64_t n_tokens) {
   const std::vector<SpeedPoint>& points = speeds.prefill;
   CHECK(!points.empty());
   const auto seconds = [](const SpeedPoint& point, double n) { return n / point.tokens_per_s; };
@@ -41,6 +27,26 @@ double prefill_seconds(const SplitSpeeds& speeds, int64_t n_tokens) {
   const SpeedPoint& low = *(above - 1);
   const double part = static_cast<double>(n_tokens - low.n) / static_cast<double>(above->n - low.n);
   return (1 - part) * seconds(low, static_cast<double>(low.n)) + part * seconds(*above, static_cast<double>(above->n));
+}
+
+// Seconds of the request under a choice, each switch taken `caution` times.
+double seconds_of(const SplitMeasures& measures, const SplitCase& request, size_t prefill, size_t generation,
+                  double caution) {
+  const double to_prompt = prefill != request.now ? measures.switch_s[request.now] : 0;
+  const double to_answer = generation != prefill ? measures.switch_s[prefill] : 0;
+  const double n_seqs = static_cast<double>(request.n_seqs);
+  const auto n_readers = static_cast<double>(request.n_readers > 0 ? request.n_readers : request.n_seqs);
+  const double reading = n_readers * prefill_seconds(measures.splits[prefill], request.n_prompt, request.n_before);
+  const double generating =
+      n_seqs * static_cast<double>(request.n_predict) / generation_speed(measures.splits[generation], request.n_seqs);
+  return reading + generating + caution * (to_prompt + to_answer);
+}
+
+}  // namespace
+
+double prefill_seconds(const SplitSpeeds& speeds, int64_t n_tokens, int64_t n_before) {
+  // Where a longer prompt was measured to take less time, by the spread of the speeds, its last part takes none.
+  return std::max(0.0, whole_prefill_seconds(speeds, n_before + n_tokens) - whole_prefill_seconds(speeds, n_before));
 }
 
 double generation_speed(const SplitSpeeds& speeds, int64_t n_seqs) {
@@ -79,7 +85,8 @@ SplitDecision decide_split(const SplitMeasures& measures, const SplitCase& reque
 std::string decision_text(const SplitMeasures& measures, const SplitCase& request, const SplitDecision& decision) {
   const std::string& now = measures.splits[request.now].split_mode;
   const std::string lengths =
-      fmt::format("{} tokens to read and about {} to generate", request.n_prompt, request.n_predict);
+      fmt::format("{} tokens to read{} and about {} to generate", request.n_prompt,
+                  request.n_before > 0 ? fmt::format(" behind {}", request.n_before) : "", request.n_predict);
   if (decision.prefill == request.now && decision.generation == request.now) {
     const size_t other = 1 - request.now;
     const double crossed = std::min({seconds_of(measures, request, request.now, other, 1),

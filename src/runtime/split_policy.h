@@ -37,6 +37,7 @@ struct SplitCase {
   int64_t n_predict = 0;  // tokens that each sequence is expected to generate
   int64_t n_seqs = 1;     // sequences with such a request at once
   int64_t n_readers = 0;  // of these, those with a prompt to read; 0: all
+  int64_t n_before = 0;   // tokens before those to be read, which are there already
 };
 
 struct SplitDecision {
@@ -46,9 +47,9 @@ struct SplitDecision {
   double stay_s = 0;      // of staying under the split that holds
 };
 
-/// Seconds that a split needs for n_tokens of one prompt. Between measured lengths the time is interpolated; outside,
-/// the speed of the nearest holds.
-double prefill_seconds(const SplitSpeeds& speeds, int64_t n_tokens);
+/// Seconds that a split needs for n_tokens of one prompt, behind n_before that are read already. Between measured
+/// lengths the time is interpolated; outside, the speed of the nearest holds.
+double prefill_seconds(const SplitSpeeds& speeds, int64_t n_tokens, int64_t n_before = 0);
 /// Tokens per second of n_seqs sequences together; outside of what was measured, as each at the nearest.
 double generation_speed(const SplitSpeeds& speeds, int64_t n_seqs);
 

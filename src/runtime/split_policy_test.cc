@@ -110,6 +110,10 @@ TEST(SplitPolicy, TimesBetweenAndBeyondWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(prefill_seconds(speeds, 200), 1.5);
   EXPECT_DOUBLE_EQ(prefill_seconds(speeds, 300), 2);
   EXPECT_DOUBLE_EQ(prefill_seconds(speeds, 600), 4);
+  EXPECT_DOUBLE_EQ(prefill_seconds(speeds, 200, 100), 1);
+  EXPECT_DOUBLE_EQ(prefill_seconds(speeds, 300, 300), 2);
+  const SplitSpeeds uneven{"layer", {{100, 100}, {101, 1000}}, {{1, 10}}};
+  EXPECT_DOUBLE_EQ(prefill_seconds(uneven, 1, 100), 0) << "never less than nothing";
   EXPECT_DOUBLE_EQ(generation_speed(speeds, 1), 10);
   EXPECT_DOUBLE_EQ(generation_speed(speeds, 2), 16);
   EXPECT_DOUBLE_EQ(generation_speed(speeds, 8), 56);
