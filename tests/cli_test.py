@@ -100,8 +100,9 @@ class Template(CliTest):
         self.assertEqual(prompt("--chat-template", "<{{ messages[0].content }}>"), "<x>")
         self.assertEqual(prompt("--chat-template", "chatml"), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n")
         refused = ("template", "-m", LLAMA, "--messages", "-", "--chat-template")
-        self.bad(1, "--chat-template llama3: tessera knows the name chatml alone", *refused, "llama3", stdin=request)
-        self.bad(1, "give one", *refused, "chatml", "--chat-template-file", "no/such", stdin=request)
+        self.bad(2, "--chat-template llama3: tessera knows the name chatml alone", *refused, "llama3", stdin=request)
+        self.bad(2, "--chat-template: ", *refused, "{{ x", stdin=request)
+        self.bad(2, "give one", *refused, "chatml", "--chat-template-file", "no/such", stdin=request)
 
     def test_a_templates_own_error_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -750,6 +751,17 @@ class Errors(CliTest):
         self.bad(2, "--cuts", "run", "-m", LLAMA, "-p", "x", "--cuts", "9")
         self.bad(2, 'unknown command "nonsense"', "help", "nonsense")
         self.bad(2, 'unexpected argument "nonsense"', "help", "bench", "nonsense")
+
+    def test_a_server_that_could_answer_nobody_does_not_begin(self):
+        serve = ("serve", "-m", LLAMA, "--port", "0")
+        for flag, value, error in (("--grammar", "root ::= foo", "there is no rule"), ("-j", '{"type": "objekt"}', "objekt"),
+                                   ("--chat-template-kwargs", "x", "--chat-template-kwargs x is no JSON object"),
+                                   ("--chat-template-file", "no/such", "--chat-template-file: cannot open 'no/such'")):
+            done = run(*serve, flag, value)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(error, done.stderr.decode())
+        self.bad(2, "the name chatml alone", *serve, "--chat-template", "llama3")
+        self.bad(2, "did you mean --ctx-size?", *serve, "--ctx", "100")
 
     def test_what_is_wrong_with_a_model_is_said_once(self):
         with tempfile.NamedTemporaryFile(suffix=".gguf") as damaged:

@@ -136,6 +136,8 @@ Result<std::shared_ptr<ServedModel>> load_served(const ModelSpec& spec, ModelOpt
   served->chat_template = std::make_unique<ChatTemplate>(std::move(chat_template));
   served->chat_format = detect_chat_format(served->template_source);
   ASSIGN_OR_RETURN(GenerateOptions generation, generate_options(flags, *served->model));
+  // A grammar that is wrong is told here, and not to everybody who asks.
+  TRY(check_generation(*served->model, generation));
   served->defaults.sampling = std::move(generation.sampler);
   served->defaults.max_tokens = generation.max_tokens;
   served->defaults.ignore_eos = generation.ignore_eos;
@@ -347,6 +349,7 @@ Status check_serve(const ParsedFlags& flags) {
   for (const ModelSpec& spec : specs) {
     TRY(check_policy_flags(spec.flags));
     TRY(check_metadata_flags(spec.flags));
+    TRY(check_template_flags(spec.flags));
   }
   return {};
 }

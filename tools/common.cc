@@ -104,26 +104,31 @@ bool chooses_template(const ParsedFlags& flags) {
   return flags.given("chat-template") || flags.given("chat-template-file");
 }
 
-Result<std::string> template_source(const ParsedFlags& flags, const Model& model) {
+Status check_template_flags(const ParsedFlags& flags) {
   if (!flags.given("chat-template")) {
-    return flags.given("chat-template-file") ? read_input(flags.get_string("chat-template-file"))
-                                             : Result<std::string>(model.chat_template_source());
+    return {};
   }
   if (flags.given("chat-template-file")) {
-    return Status(ErrorCode::kInvalidArgument, "--chat-template and --chat-template-file both choose; give one");
+    return {ErrorCode::kInvalidArgument, "--chat-template and --chat-template-file both choose; give one"};
   }
-  std::string text = flags.get_string("chat-template");
-  if (text == "chatml") {
-    return std::string(kChatMl);
-  }
+  const std::string text = flags.get_string("chat-template");
   // A template without any braces would print the same for every conversation: it is a name.
-  if (text.find('{') == std::string::npos) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--chat-template {}: tessera knows the name chatml alone; give the template itself, as "
-                              "Jinja, or a file of it with --chat-template-file",
-                              text));
+  if (text != "chatml" && text.find('{') == std::string::npos) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("--chat-template {}: tessera knows the name chatml alone; give the template itself, as Jinja, "
+                        "or a file of it with --chat-template-file",
+                        text)};
   }
-  return text;
+  return ChatTemplate::parse(text, "", "").status().with_context("--chat-template");
+}
+
+Result<std::string> template_source(const ParsedFlags& flags, const Model& model) {
+  if (flags.given("chat-template-file")) {
+    Result<std::string> text = read_input(flags.get_string("chat-template-file"));
+    return text.ok() ? std::move(text) : text.status().with_context("--chat-template-file");
+  }
+  const std::string text = flags.get_string("chat-template");
+  return text == "chatml" ? std::string(kChatMl) : flags.given("chat-template") ? text : model.chat_template_source();
 }
 
 Result<ChatTemplate> load_template(const ParsedFlags& flags, const Model& model) {

@@ -42,9 +42,11 @@ Result<std::shared_ptr<Model>> load_vocabulary(const ParsedFlags& flags);
 /// Whether --chat-template or --chat-template-file is given.
 bool chooses_template(const ParsedFlags& flags);
 
+/// Errors: kInvalidArgument: both of these, or a name other than chatml; kInvalidData: no Jinja.
+Status check_template_flags(const ParsedFlags& flags);
+
 /// The Jinja text that --chat-template or --chat-template-file chooses, else the model's own; empty where there is
-/// neither, which means ChatML.
-/// Errors: kInvalidArgument: both flags, or a name other than chatml; those of read_input().
+/// neither, which means ChatML. Errors: those of read_input(). REQUIRES: check_template_flags() is OK.
 Result<std::string> template_source(const ParsedFlags& flags, const Model& model);
 
 /// template_source(), parsed.

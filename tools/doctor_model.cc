@@ -78,9 +78,7 @@ Check check_tokenizer(const Result<std::shared_ptr<Model>>& vocabulary, const Me
 Check check_template(const ParsedFlags& flags, const Model& model) {
   const Result<ChatTemplate> parsed = load_template(flags, model);
   if (!parsed.ok()) {
-    const bool is_choice = parsed.status().code() == ErrorCode::kInvalidArgument;
-    return bad("chat template", parsed.status().message(),
-               is_choice ? "see the message" : "--chat-template-file with a template that is whole");
+    return bad("chat template", parsed.status().message(), "--chat-template-file with a template that is whole");
   }
   if (chooses_template(flags)) {
     return {.name = "chat template",

@@ -114,7 +114,7 @@ int run_program(std::span<const char* const> args) {
     if (entry.name != flags->command().name) {
       continue;
     }
-    for (const auto check : {&check_metadata_flags, entry.check}) {
+    for (const auto check : {&check_metadata_flags, &check_template_flags, entry.check}) {
       if (const Status usage = check == nullptr ? Status() : check(*flags); !usage.ok()) {
         return fail(usage, kUsage);
       }

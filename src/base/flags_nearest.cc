@@ -47,7 +47,7 @@ std::string_view nearest(std::string_view given, std::span<const std::string_vie
   for (const std::string_view candidate : candidates) {
     size_t distance = edit_distance(wanted, bare(candidate));
     if (wanted.size() >= 3 && bare(candidate).starts_with(wanted)) {
-      distance = std::min<size_t>(distance, 1);
+      distance = 0;
     }
     if (distance < best_distance) {
       best = candidate;

@@ -84,6 +84,10 @@ Status check_prompt(size_t n_tokens, int64_t n_ctx, bool has_answer) {
   return {};
 }
 
+Status check_generation(const Model& model, const GenerateOptions& options) {
+  return SamplerMaker(model).make(options.sampler, options.ignore_eos).status();
+}
+
 Result<Generation> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                      const GenerateHooks& hooks) {
   TRY(context_.model().text_status());

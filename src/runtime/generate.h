@@ -89,6 +89,10 @@ struct GenerateHooks {
   std::function<Status()> on_prompt = {};
 };
 
+/// Whether a model can generate with these options at all. Errors: those of sampler_grammar() and DryBreakers::create.
+/// REQUIRES: the model has a tokenizer.
+Status check_generation(const Model& model, const GenerateOptions& options);
+
 class Session {
  public:
   /// Begins with what the sequence holds, which must not be used by others. REQUIRES: 0 <= seq < the context's

@@ -29,9 +29,12 @@ std::string_view gpt_oss_effort(std::string_view effort) {
 
 Status check_reasoning(const ReasoningDefaults& defaults) {
   TRY(check_format(defaults.format, "--reasoning-format"));
-  return defaults.template_kwargs.empty()
-             ? Status()
-             : parse_json_object(defaults.template_kwargs).status().with_context("--chat-template-kwargs");
+  if (defaults.template_kwargs.empty() || parse_json_object(defaults.template_kwargs).ok()) {
+    return {};
+  }
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("--chat-template-kwargs {} is no JSON object, such as {{\"enable_thinking\": false}}",
+                      defaults.template_kwargs)};
 }
 
 Result<ReasoningSettings> read_reasoning(const ReasoningDefaults& defaults, bool is_gpt_oss, Json& body) {
