@@ -49,7 +49,8 @@ std::string_view nearest(std::string_view given, std::span<const std::string_vie
     if (wanted.size() >= 3 && bare(candidate).starts_with(wanted)) {
       distance = 0;
     }
-    if (distance < best_distance) {
+    const bool is_shorter_beginning = distance == 0 && best_distance == 0 && candidate.size() < best.size();
+    if (distance < best_distance || is_shorter_beginning) {
       best = candidate;
       best_distance = distance;
     }
