@@ -216,6 +216,14 @@ class BadRequests(ServerTest):
         _, headers, _ = self.server.call("POST", "/v1/completions", {"prompt": "a", "suffix": "b"})
         self.assertEqual(headers["x-should-retry"], "false", "clients' libraries ask again after a server's error")
 
+    def test_echo_has_no_logprobs(self):
+        body = {"prompt": "The", "max_tokens": 1, **GREEDY}
+        for more in ({"logprobs": 1}, {"logprobs": 0}, {"logprobs": 1, "max_tokens": 0}, {"logprobs": 2, "stream": True}):
+            self.bad(501, 'fields "echo" and "logprobs".*tessera perplexity', "/v1/completions",
+                     {**body, "echo": True, **more}, "not_supported_error")
+        for more in ({"echo": True}, {"echo": True, "logprobs": None}, {"echo": False, "logprobs": 1}):
+            self.good("POST", "/v1/completions", {**body, **more})
+
     def test_every_field_of_a_wrong_type(self):
         wrong = [[], {}, "text", True, -7.5, 1e308, [[[]]], {"a": {"b": []}}]
         fields = ["n_predict", "max_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty",

@@ -345,6 +345,11 @@ Status api_openai_completions(Call& call) {
     return {ErrorCode::kUnsupported,
             "field \"suffix\": this API does not fill in the middle; /infill does, with input_prefix and input_suffix"};
   }
+  if (echo && n_top >= 0) {  // the prompt's are not kept while it is read
+    return {ErrorCode::kUnsupported,
+            "fields \"echo\" and \"logprobs\": this server has no probabilities of a prompt's tokens; leave one of the "
+            "two out, or score a text with `tessera perplexity` or `tessera logits`"};
+  }
   ASSIGN_OR_RETURN(ServingRequest request, read_generation(call, body));
   if (!fields.has("max_tokens") && !fields.has("max_completion_tokens") && !fields.has("n_predict") &&
       request.max_tokens < 0) {
