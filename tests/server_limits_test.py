@@ -164,16 +164,33 @@ class Limits(unittest.TestCase):
             s.close()
         until(lambda: server.call("POST", "/completion", {"prompt": "b", "n_predict": 1})[0] == 200)
 
-    def test_more_prompts_than_the_queue_takes_are_refused_as_a_whole(self):
+    def test_more_answers_than_the_queue_takes_come_in_turn(self):
+        for body in ({"prompt": "a", "n": 5}, {"prompt": ["a", "b", "c", "d", "e"]}):
+            for stream in (False, True):
+                server = self.start("-np", "1", "--queue-size", "2")
+                busy = self.client(server)  # else the first of them might be answered before the last are queued
+                busy.sendall(post(ENDLESS))
+                until(lambda: self.metric(server, "requests_processing") == 1)
+                many = self.client(server)
+                many.sendall(post({**body, "max_tokens": 2, "stream": stream}, path="/v1/completions",
+                                  headers="Connection: close\r\n"))
+                until(lambda: self.metric(server, "requests_deferred") == 2)
+                busy.close()
+                answer = self.rest(many)
+                self.assertIn(b" 200 ", answer.split(b"\r\n")[0])
+                ended = re.findall(rb'"index":(\d),[^{}]*"finish_reason":"', answer)
+                self.assertEqual(sorted(ended), [b"0", b"1", b"2", b"3", b"4"], answer)
+
+    def test_answers_that_are_refused_leave_nothing_in_the_queue(self):
         server = self.start("-np", "1", "--queue-size", "2")
-        busy = self.client(server)  # else the first of them might be answered before the last are queued
-        busy.sendall(post(ENDLESS))
-        until(lambda: self.metric(server, "requests_processing") == 1)
-        status, headers, _ = server.call("POST", "/completion", {"prompt": ["a"] * 16, "n_predict": 1})
+        clients = [self.client(server) for _ in range(3)]
+        for s in clients:
+            s.sendall(post(ENDLESS))
+            until(lambda: self.metric(server, "requests_processing") == 1)
+        until(lambda: self.metric(server, "requests_deferred") == 2)
+        status, headers, _ = server.call("POST", "/completion", {"prompt": "a", "n": 5, "n_predict": 1})
         self.assertEqual((status, headers["Retry-After"]), (429, "1"))
-        until(lambda: self.metric(server, "requests_deferred") == 0)
-        busy.close()
-        until(lambda: self.metric(server, "requests_processing") == 0)
+        self.assertEqual(self.metric(server, "requests_deferred"), 2)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-// What the choices of one request share. Its mutex is held while they are queued, so that no reply begins before all
-// are; afterwards the serving thread alone takes it.
+// What the choices of one request share. Its mutex is held while the first are queued, so that no reply begins before
+// they are; afterwards the serving thread alone takes it.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(const Call& call, std::shared_ptr<ReplyWriter> writer)
@@ -111,13 +111,14 @@ Status Generation::start(std::vector<ServingRequest> requests, bool in_turn) {
   return {};
 }
 
-// In turn: enough to keep every slot busy, and no more of the queue than that. REQUIRES: mutex_.
+// What the queue has no place for follows as those that it took end. In turn: enough to keep every slot busy, and no
+// more of the queue than that. REQUIRES: mutex_.
 Status Generation::submit_rest() {
   const auto n_open_max = 2 * static_cast<size_t>(model_->serving->context().options().n_seq_max);
   while (ids_.size() < requests_.size()) {
     const size_t i = ids_.size();
-    const bool may_wait = in_turn_ && n_open_ > 0;
-    if (may_wait && n_open_ >= n_open_max) {
+    const bool may_wait = n_open_ > 0;
+    if (in_turn_ && n_open_ >= n_open_max) {
       return {};
     }
     const auto id = model_->serving->submit(may_wait ? requests_[i] : std::move(requests_[i]),

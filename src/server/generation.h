@@ -26,7 +26,7 @@ class ReplyWriter {
   ReplyWriter(const ReplyWriter&) = delete;
   ReplyWriter& operator=(const ReplyWriter&) = delete;
 
-  /// Every choice is queued: a stream begins.
+  /// The first choices are queued: a stream begins.
   virtual void begin() {}
   virtual void on_progress(size_t choice, int64_t cached, int64_t processed, int64_t total, double ms) {
     (void)choice, (void)cached, (void)processed, (void)total, (void)ms;
@@ -52,9 +52,12 @@ class ReplyWriter {
   bool streams_;
 };
 
-/// Queues the requests; the writer hears of request i as choice i. After an error nothing runs and the writer hears
-/// nothing. in_turn: a few are queued at once, and others follow as those end. A prompt that is longer than the
-/// context is answered here, before anything is queued. Errors: those of Serving::submit().
+/// Queues the requests, as many as the queue takes; others follow as those end, and the reply fails where others have
+/// filled the queue by then and none of its own is left in it. The writer hears of request i as choice i. After an
+/// error nothing runs and the writer hears nothing. in_turn: no more are queued at once than keep every slot busy. A
+/// prompt that is longer than the context is answered here, before anything is queued.
+///
+/// Errors: those of Serving::submit(); kBusy: not even the first found a place.
 Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer,
                         bool in_turn = false);
 
