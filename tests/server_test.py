@@ -152,6 +152,24 @@ class Completions(ServerTest):
         self.assertEqual(reply["usage"]["completion_tokens"], 16)
         self.assertEqual(reply["choices"][0]["finish_reason"], "length")
 
+    def test_a_full_context_is_told_from_a_limit(self):
+        for n, is_full in ((4, False), (-1, True)):
+            body = {"prompt": "The", "n_predict": n, "ignore_eos": True, **GREEDY}
+            end = self.good("POST", "/completion", body)
+            self.assertEqual((end["stop_type"], end["truncated"]), ("limit", is_full))
+            end = json.loads(self.server.events("/completion", body)[-1])
+            self.assertEqual((end["stop_type"], end["truncated"]), ("limit", is_full))
+        endless = {"logit_bias": [["<|im_end|>", False], ["<|endoftext|>", False]], **GREEDY}
+        for n, reason in ((4, "max_tokens"), (1000, "model_context_window_exceeded")):
+            body = {"messages": HELLO, **endless, "max_tokens": n}
+            self.assertEqual(self.good("POST", "/v1/messages", body)["stop_reason"], reason)
+            deltas = [json.loads(e) for e in self.server.events("/v1/messages", body)]
+            self.assertEqual([e["delta"]["stop_reason"] for e in deltas if e["type"] == "message_delta"], [reason])
+            choice = self.good("POST", "/v1/chat/completions", body)["choices"][0]
+            self.assertEqual(choice["finish_reason"], "length")
+        told = self.good("POST", "/v1/responses", {"input": "Hello", **endless})
+        self.assertEqual(told["incomplete_details"], {"reason": "max_output_tokens"})
+
     def test_chat(self):
         body = {"messages": HELLO, "max_tokens": 6, **GREEDY}
         reply = self.good("POST", "/v1/chat/completions", body)

@@ -316,7 +316,7 @@ class MessagesWriter final : public ChatWriter {
   [[nodiscard]] std::string_view stop_reason() const {
     const StopReason stop = answer(0).end.stop;
     if (finish_reason(stop) == "length") {
-      return "max_tokens";
+      return stop == StopReason::kContextFull ? "model_context_window_exceeded" : "max_tokens";
     }
     return !answer(0).whole_calls().empty() ? "tool_use" : stop == StopReason::kWord ? "stop_sequence" : "end_turn";
   }

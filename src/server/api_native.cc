@@ -86,7 +86,7 @@ class NativeWriter final : public ReplyWriter {
                  {"generation_settings", options_.settings},
                  {"prompt", c.prompt},
                  {"has_new_line", c.content.find('\n') != std::string::npos},
-                 {"truncated", end.truncated || end.n_shifts > 0},
+                 {"truncated", end.truncated || end.n_shifts > 0 || end.stop == StopReason::kContextFull},
                  {"stop_type", stop_type(end.stop)},
                  {"stopping_word", end.stop_word},
                  {"tokens_cached", end.n_prompt + end.timings.predicted_n},
