@@ -242,6 +242,26 @@ class BadRequests(ServerTest):
         for more in ({"echo": True}, {"echo": True, "logprobs": None}, {"echo": False, "logprobs": 1}):
             self.good("POST", "/v1/completions", {**body, **more})
 
+    def test_fields_that_would_change_the_answer(self):
+        chat = {"messages": HELLO, "max_tokens": 1}
+        text = {"prompt": "a", "max_tokens": 1}
+        for path, body, field, values, ignored in (
+                ("/completion", text, "lora", ([{"id": 0, "scale": 0.5}],), ([], None)),
+                ("/v1/chat/completions", chat, "lora", ([{"id": 0, "scale": 0.5}],), ([], None)),
+                ("/v1/completions", text, "best_of", (2, 20), (1, None)),
+                ("/v1/completions", {**text, "n": 2}, "best_of", (3,), (2, 1)),
+                ("/v1/chat/completions", chat, "modalities", (["text", "audio"], ["audio"], "image"), (["text"], None)),
+                ("/v1/chat/completions", chat, "audio", ({"voice": "alloy", "format": "wav"},), (None,)),
+                ("/v1/chat/completions", chat, "chat_template", ("{{ messages[0].content }}", "chatml"), (None,)),
+                ("/apply-template", chat, "chat_template", ("chatml",), (None,))):
+            for value in values:
+                self.bad(501, f'"{field}".*; .*', path, {**body, field: value}, "not_supported_error")
+            for value in ignored:
+                self.good("POST", path, {**body, field: value})
+        self.bad(400, '"lora".*an array', "/completion", {**text, "lora": 5})
+        self.bad(400, '"best_of"', "/v1/completions", {**text, "best_of": "many"})
+        self.bad(400, '"modalities"', "/v1/chat/completions", {**chat, "modalities": [5]})
+
     def test_every_field_of_a_wrong_type(self):
         wrong = [[], {}, "text", True, -7.5, 1e308, [[[]]], {"a": {"b": []}}]
         fields = ["n_predict", "max_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty",

@@ -1,7 +1,9 @@
 // OpenAI's /v1/completions and /v1/chat/completions, with what llama.cpp's server adds to them.
 
+#include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "server/chat_writer.h"
@@ -55,6 +57,18 @@ Status need_field(const Json& body, const char* name) {
     return {ErrorCode::kInvalidArgument, fmt::format("field \"{}\" is missing", name)};
   }
   return {};
+}
+
+// A model's answers are text.
+Status refuse_audio(const Fields& fields) {
+  std::vector<std::string> modalities;
+  TRY(fields.read("modalities", modalities));
+  const bool is_text = std::ranges::all_of(modalities, [](const std::string& name) { return name == "text"; });
+  if (is_text && !fields.has("audio")) {
+    return {};
+  }
+  return {ErrorCode::kUnsupported, fmt::format("{}: this server answers with text; leave it out",
+                                               fields.label(is_text ? "audio" : "modalities"))};
 }
 
 // ---- /v1/chat/completions
@@ -323,6 +337,7 @@ Status api_chat_completions(Call& call) {
   if (n_top > 0 && !options.wants_logprobs) {
     return {ErrorCode::kInvalidArgument, "field \"top_logprobs\" needs \"logprobs\": true"};
   }
+  TRY(refuse_audio(fields));
   ASSIGN_OR_RETURN(ChatRequest request, read_chat(call, std::move(body)));
   request.serving.wants_logprobs = options.wants_logprobs;
   request.serving.n_probs = std::max(n_top, request.serving.n_probs);
@@ -344,6 +359,14 @@ Status api_openai_completions(Call& call) {
   if (!suffix.empty()) {
     return {ErrorCode::kUnsupported,
             "field \"suffix\": this API does not fill in the middle; /infill does, with input_prefix and input_suffix"};
+  }
+  int64_t n_best = options.n;
+  TRY(fields.read("best_of", n_best, 1, std::numeric_limits<int32_t>::max()));
+  if (n_best > options.n) {
+    return {ErrorCode::kUnsupported,
+            fmt::format("field \"best_of\" is {} and \"n\" is {}: this server does not choose among answers; ask for "
+                        "all of them with \"n\"",
+                        n_best, options.n)};
   }
   if (echo && n_top >= 0) {  // the prompt's are not kept while it is read
     return {ErrorCode::kUnsupported,

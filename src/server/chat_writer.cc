@@ -66,6 +66,11 @@ Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields
       messages != body.end() && messages->is_array() && messages->empty()) {
     return Status(ErrorCode::kInvalidArgument, "field \"messages\" is empty; it needs at least one message");
   }
+  if (const Fields fields(body); fields.has("chat_template")) {
+    return Status(ErrorCode::kUnsupported,
+                  "field \"chat_template\": a request cannot bring its own; start the server with --chat-template or "
+                  "--chat-template-file");
+  }
   PreparedChat chat;
   chat.format = call.model->chat_format;
   ASSIGN_OR_RETURN(chat.reasoning,

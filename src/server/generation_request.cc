@@ -173,6 +173,22 @@ Status read_constraints(const Fields& fields, SamplerOptions& options) {
   return {};
 }
 
+// Adapters of llama.cpp's requests. An empty list asks for none.
+Status refuse_adapters(const Fields& fields) {
+  const Json* found = fields.find("lora");
+  if (found == nullptr) {
+    return {};
+  }
+  if (!found->is_array()) {
+    return fields.wrong("lora", *found, "an array");
+  }
+  return found->empty() ? Status()
+                        : Status(ErrorCode::kUnsupported,
+                                 fmt::format("{}: this server applies no adapters; leave it out, or serve a file that "
+                                             "the adapter was merged into",
+                                             fields.label("lora")));
+}
+
 }  // namespace
 
 Result<ServingRequest> read_generation(const Call& call, const Json& body) {
@@ -197,6 +213,7 @@ Result<ServingRequest> read_generation(const Call& call, const Json& body) {
   TRY(fields.read("id_slot", request.slot, -1, std::numeric_limits<int32_t>::max()));
   TRY(fields.read("priority", request.priority, -100, 100));
   TRY(fields.read("return_progress", request.wants_progress));
+  TRY(refuse_adapters(fields));
   TRY(read_constraints(fields, request.sampling));
   TRY(read_sampling(fields, call.model->model->tokenizer(), request.sampling));
   return request;
