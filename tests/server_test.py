@@ -94,6 +94,19 @@ class Completions(ServerTest):
         both = self.good("POST", "/completion", {"prompt": ["The", ids], "n_predict": 4, **GREEDY})
         self.assertEqual([c["content"] for c in sorted(both, key=lambda c: c["index"])], [text["content"]] * 2)
 
+    def test_response_fields(self):
+        body = {"prompt": ["The", "A"], "n_predict": 3, **GREEDY}
+        names = ["content", "generation_settings/n_predict", "timings/predicted_n", "no/such", "content/x"]
+        whole = self.good("POST", "/completion", body)
+        some = self.good("POST", "/completion", {**body, "response_fields": names})
+        self.assertEqual(some, [{"content": w["content"], "generation_settings/n_predict": 3, "timings/predicted_n": 3}
+                                for w in sorted(whole, key=lambda c: c["index"])])
+        events = [json.loads(e) for e in self.server.events("/completion", {**body, "prompt": "The", "response_fields": names})]
+        self.assertEqual(set(events[-1]), set(names[:3]))
+        self.assertFalse(events[0]["stop"])
+        self.assertEqual(self.good("POST", "/completion", {**body, "prompt": "The", "response_fields": []})["stop"], True)
+        self.bad(400, '"response_fields"', "/completion", {**body, "response_fields": [5]})
+
     def test_prompt_is_reused(self):
         body = {"prompt": "a b c d e f g h i j", "n_predict": 2, **GREEDY}
         self.good("POST", "/completion", body)

@@ -1,5 +1,6 @@
 // llama.cpp's own routes: /completion, /infill, /tokenize, /detokenize, /apply-template.
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -25,8 +26,27 @@ struct NativeOptions {
   bool is_prob = false;
   std::chrono::seconds ping{};
   std::string model;
-  Json settings;  // of the first choice
+  Json settings;                             // of the first choice
+  std::vector<std::string> response_fields;  // all that the answer has; empty: everything
 };
+
+// Those of its fields that paths such as "timings/prompt_n" name, each under its whole path.
+Json fields_at(const Json& json, std::span<const std::string> paths) {
+  Json picked = Json::object();
+  for (const std::string& path : paths) {
+    const Json* at = &json;
+    for (size_t begin = 0; at != nullptr && begin <= path.size();) {
+      const size_t end = std::min(path.find('/', begin), path.size());
+      const auto found = at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
+      at = found == at->end() ? nullptr : &*found;
+      begin = end + 1;
+    }
+    if (at != nullptr) {
+      picked[path] = *at;
+    }
+  }
+  return picked;
+}
 
 class NativeWriter final : public ReplyWriter {
  public:
@@ -38,6 +58,7 @@ class NativeWriter final : public ReplyWriter {
       choice.n_probs = request.n_probs;
       choices_.push_back(std::move(choice));
     }
+    results_.resize(choices_.size());
   }
 
   void begin() override {
@@ -93,8 +114,11 @@ class NativeWriter final : public ReplyWriter {
                  {"seed", end.seed},
                  {"timings", timings_json(end.timings)}};
     add_probabilities(json, choice, c.tokens);
+    if (!options_.response_fields.empty()) {
+      json = fields_at(json, options_.response_fields);
+    }
     if (!streams()) {
-      results_.push_back(std::move(json));
+      results_[choice] = std::move(json);
     } else {
       send(json);
     }
@@ -133,7 +157,7 @@ class NativeWriter final : public ReplyWriter {
   NativeOptions options_;
   std::shared_ptr<ServedModel> model_;
   std::vector<Choice> choices_;
-  std::vector<Json> results_;
+  std::vector<Json> results_;  // by choice; of a stream none
 };
 
 // Answers a request with the fields of /completion.
@@ -145,6 +169,7 @@ Status complete(Call& call, const Json& body, const ServingRequest& request,
   TRY(fields.read("return_tokens", options.wants_tokens));
   TRY(fields.read("timings_per_token", options.wants_timings));
   TRY(fields.read("post_sampling_probs", options.is_prob));
+  TRY(fields.read("response_fields", options.response_fields));
   ASSIGN_OR_RETURN(options.ping, read_ping(call, body));
   int64_t n_choices = 1;
   TRY(fields.read("n", n_choices, 1, call.server.settings().n_choices_max));
