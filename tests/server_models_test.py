@@ -64,6 +64,7 @@ def needs(*models):
         for name in (model.split("=")[0] for model in models):
             status, headers, reply = server.call("POST", "/tokenize", {"content": "a", "model": name})
             assert status == 503 and headers["Retry-After"] is None, reply
+            assert headers["x-should-retry"] == "false", "clients' libraries ask again after a server's error"
             found.append(float(re.search(r"cpu:0 needs ([\d.]+) MiB", reply["error"]["message"])[1]))
         return found
     finally:

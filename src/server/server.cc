@@ -393,10 +393,11 @@ void reply_error(HttpExchange& exchange, const Status& status, bool anthropic) {
   constexpr int kClientClosedRequest = 499;
   const bool has_left = status.code() == ErrorCode::kCancelled && exchange.gone();
   const int code = has_left ? kClientClosedRequest : http_status_of(status);
-  if (code == 429 || (code == 503 && status.code() != ErrorCode::kDoesNotFit)) {  // what does not fit never will
-    exchange.add_header("Retry-After", "1");
-  } else if (code == 501) {  // a server's error to clients' libraries, which would ask again
+  const bool never_fits = status.code() == ErrorCode::kDoesNotFit;
+  if (code == 501 || never_fits) {  // a server's errors to clients' libraries, which would ask again
     exchange.add_header("x-should-retry", "false");
+  } else if (code == 429 || code == 503) {
+    exchange.add_header("Retry-After", "1");
   }
   exchange.reply(code, "application/json; charset=utf-8", error_body(code, status.message(), anthropic));
 }
