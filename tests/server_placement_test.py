@@ -120,7 +120,7 @@ class Told(PlacementTest):
                 ("tensor_split.*a string", {"tensor_split": ["1", 1]}), ("tensor_split.*null", {"tensor_split": [None, 1]}),
                 ("deadline_ms", {"split_mode": "layer", "deadline_ms": -1}),
                 ("deadline_ms", {"split_mode": "layer", "deadline_ms": "1s"}),
-                ("policy", {"policy": "on"}), ("policy", {"policy": True}),
+                ('"policy" is "on"; it must be "off" or "auto"', {"policy": "on"}), ('"policy" is true', {"policy": True}),
                 ("leave split_mode", {"policy": "auto", "split_mode": "layer"})):
             self.bad(400, pattern, "/placement", body)
         self.bad(501, "--split-policy auto", "/placement", {"policy": "auto"}, "not_supported_error")

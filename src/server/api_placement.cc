@@ -183,7 +183,8 @@ Result<PlacementWish> read_wish(const Fields& fields, const PlacementRequest& no
   const bool moves = fields.has("split_mode") || fields.has("tensor_split");
   if (const Json* policy = fields.find("policy")) {
     if (*policy != "off" && *policy != "auto") {
-      return fields.wrong("policy", *policy, "\"off\" or \"auto\"");
+      return Status(ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be \"off\" or \"auto\"",
+                                                             fields.label("policy"), dump_json(*policy).substr(0, 40)));
     }
     wish.policy = *policy == "auto";
   } else if (!moves) {

@@ -486,10 +486,11 @@ ModelRegistry::Impl::Room ModelRegistry::Impl::make_room(const Entry& entry) con
     }
     find_lack(entry, room);
   } else {
+    const bool lacks_memory = !room.lacking_devices.empty();
     room.lack = fmt::format(
-        "there is no room for model {} beside models that answer requests: {}. Try again later, or raise "
-        "--device-memory",
-        entry.name, room.lack);
+        "there is no room for model {} beside models that answer requests: {}. Try again later, or raise {}{}{}",
+        entry.name, room.lack, room.lacks_count ? "--models-max" : "", room.lacks_count && lacks_memory ? " and " : "",
+        lacks_memory ? "--device-memory" : "");
   }
   return room;
 }

@@ -16,6 +16,7 @@ namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 using Lease = ModelRegistry::Lease;
@@ -263,10 +264,20 @@ TEST(ModelRegistry, AtMostSoMany) {
   const Registry registry(on_one_device({1, 1, 1}, 8), {.models_max = 2, .wait = {}});
   Lease first = registry.get(0).value();
   Lease second = registry.get(1).value();
-  EXPECT_THAT(registry.get(2).status().message(), HasSubstr("--models-max allows 2"));
+  EXPECT_THAT(registry.get(2).status().message(),
+              HasSubstr("--models-max allows 2 at once. Try again later, or raise --models-max"));
   first.reset();
   EXPECT_TRUE(registry.get(2).ok());
   EXPECT_THAT(registry.loaded(), ElementsAre(1, 2));
+}
+
+TEST(ModelRegistry, AdviceNamesEveryLimitThatIsMet) {
+  const Registry both(on_one_device({6, 7}, 10), {.models_max = 1, .wait = {}});
+  const Lease in_use = both.get(0).value();
+  EXPECT_THAT(both.get(1).status().message(), HasSubstr("or raise --models-max and --device-memory"));
+  const Registry memory(on_one_device({6, 7}, 10), {.models_max = 2, .wait = {}});
+  const Lease in_use_too = memory.get(0).value();
+  EXPECT_THAT(memory.get(1).status().message(), EndsWith("or raise --device-memory"));
 }
 
 TEST(ModelRegistry, WhatIsInUseNeverGoes) {
