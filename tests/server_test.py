@@ -411,6 +411,13 @@ class Lifecycle(unittest.TestCase):
             _, _, reply = server.call("POST", "/v1/messages", {})
             self.assertEqual(reply["error"]["type"], "authentication_error")
 
+    def test_an_address_that_all_can_reach_without_a_key(self):
+        warning = r"^warning: whoever reaches http://0\.0\.0\.0:\d+ can use this server; --api-key-file FILE restricts it$"
+        hosts = ("--host", "127.0.0.1,0.0.0.0")
+        self.start(*hosts).wait_for(warning)
+        for flags in ((), (*hosts, "--api-key", "one"), ("--host", "127.0.0.1,::1")):
+            self.assertNotIn("whoever reaches", self.start(*flags).text())
+
     def test_full_queue(self):
         server = self.start("-np", "1", "--queue-size", "1", "--context-shift", "--metrics")
         endless = json.dumps({"prompt": "a", "n_predict": -1, "stream": True, "ignore_eos": True})

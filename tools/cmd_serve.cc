@@ -342,6 +342,11 @@ void drain(const ModelRegistry& models, std::chrono::seconds grace, const Log& l
   }
 }
 
+// address: one of HttpServer::addresses().
+bool is_of_this_machine(std::string_view address) {
+  return address.starts_with("unix:") || address.starts_with("http://127.") || address.starts_with("http://[::1]");
+}
+
 }  // namespace
 
 Status check_serve(const ParsedFlags& flags) {
@@ -357,6 +362,7 @@ Status check_serve(const ParsedFlags& flags) {
 Status cmd_serve(const ParsedFlags& flags) {
   const Log log = command_log(flags);
   ASSIGN_OR_RETURN(ServerSettings settings, server_settings(flags));
+  const bool has_keys = !settings.api_keys.empty();
   const StopSignals signals;
   Server server(std::move(settings), log);
   ASSIGN_OR_RETURN(const std::shared_ptr<ModelRegistry> models, start_registry(flags, log));
@@ -369,6 +375,9 @@ Status cmd_serve(const ParsedFlags& flags) {
                        [](int status, std::string_view message) { return error_body(status, message); }));
   for (const std::string& address : http->addresses()) {
     log.info("listening on " + address);
+    if (!has_keys && !is_of_this_machine(address)) {
+      log.warning(fmt::format("whoever reaches {} can use this server; --api-key-file FILE restricts it", address));
+    }
   }
   std::atomic<bool> interrupted = false;
   Status loaded;
