@@ -413,9 +413,11 @@ class Lifecycle(unittest.TestCase):
 
     def test_an_address_that_all_can_reach_without_a_key(self):
         warning = r"^warning: whoever reaches http://0\.0\.0\.0:\d+ can use this server; --api-key-file FILE restricts it$"
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
         hosts = ("--host", "127.0.0.1,0.0.0.0")
         self.start(*hosts).wait_for(warning)
-        for flags in ((), (*hosts, "--api-key", "one"), ("--host", "127.0.0.1,::1")):
+        for flags in ((), (*hosts, "--api-key", "one"), ("--host", f"127.0.0.1,{folder.name}/s.sock")):
             self.assertNotIn("whoever reaches", self.start(*flags).text())
 
     def test_full_queue(self):
