@@ -172,14 +172,25 @@ class Limits(unittest.TestCase):
                 busy.sendall(post(ENDLESS))
                 until(lambda: self.metric(server, "requests_processing") == 1)
                 many = self.client(server)
-                many.sendall(post({**body, "max_tokens": 2, "stream": stream}, path="/v1/completions",
+                many.sendall(post({**body, "max_tokens": 2, "ignore_eos": True, "stream": stream}, path="/v1/completions",
                                   headers="Connection: close\r\n"))
                 until(lambda: self.metric(server, "requests_deferred") == 2)
                 busy.close()
                 answer = self.rest(many)
                 self.assertIn(b" 200 ", answer.split(b"\r\n")[0])
-                ended = re.findall(rb'"index":(\d),[^{}]*"finish_reason":"', answer)
-                self.assertEqual(sorted(ended), [b"0", b"1", b"2", b"3", b"4"], answer)
+                self.assertEqual(answer.count(b'"finish_reason":"length"'), 5, answer)
+                self.assertEqual(set(re.findall(rb'"index":(\d)', answer)), {b"0", b"1", b"2", b"3", b"4"}, answer)
+
+    def test_answers_of_one_request_take_their_places_as_the_first_begin(self):
+        server = self.start("-np", "1", "--queue-size", "1")
+        many = self.client(server)
+        many.sendall(post({**ENDLESS, "n": 2}))
+        until(lambda: self.metric(server, "requests_processing") == 1)
+        until(lambda: self.metric(server, "requests_deferred") == 1)  # the second, since the first runs
+        status, _, _ = server.call("POST", "/completion", {"prompt": "b", "n_predict": 1})
+        self.assertEqual(status, 429)
+        many.close()
+        until(lambda: server.call("POST", "/completion", {"prompt": "b", "n_predict": 1})[0] == 200)
 
     def test_answers_that_are_refused_leave_nothing_in_the_queue(self):
         server = self.start("-np", "1", "--queue-size", "2")

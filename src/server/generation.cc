@@ -38,6 +38,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
       return false;
     }
     writer_->on_text(choice, text, tokens, timings);
+    if (choice >= n_begun_) {  // its place in the queue is free, and may be another client's when it ends
+      n_begun_ = choice + 1;
+      (void)submit_rest();  // what is wrong shows when it ends
+    }
     return true;
   }
 
@@ -59,6 +63,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool in_turn_ = false;
   std::vector<int64_t> ids_;  // of those that were
   size_t n_open_ = 0;
+  size_t n_begun_ = 0;  // choices before it have brought text, as far as they began in their order
   bool started_ = false;
   bool failed_ = false;
   LogRow row_;
@@ -111,8 +116,8 @@ Status Generation::start(std::vector<ServingRequest> requests, bool in_turn) {
   return {};
 }
 
-// What the queue has no place for follows as those that it took end. In turn: enough to keep every slot busy, and no
-// more of the queue than that. REQUIRES: mutex_.
+// What the queue has no place for follows as those that it took begin and end. In turn: enough to keep every slot busy,
+// and no more of the queue than that. REQUIRES: mutex_.
 Status Generation::submit_rest() {
   const auto n_open_max = 2 * static_cast<size_t>(model_->serving->context().options().n_seq_max);
   while (ids_.size() < requests_.size()) {

@@ -52,10 +52,10 @@ class ReplyWriter {
   bool streams_;
 };
 
-/// Queues the requests, as many as the queue takes; others follow as those end, and the reply fails where others have
-/// filled the queue by then and none of its own is left in it. The writer hears of request i as choice i. After an
-/// error nothing runs and the writer hears nothing. in_turn: no more are queued at once than keep every slot busy. A
-/// prompt that is longer than the context is answered here, before anything is queued.
+/// Queues the requests, as many as the queue takes; others follow as those begin and end, and the reply fails where
+/// others have filled the queue by then and none of its own is left in it. The writer hears of request i as choice i.
+/// After an error nothing runs and the writer hears nothing. in_turn: no more are queued at once than keep every slot
+/// busy. A prompt that is longer than the context is answered here, before anything is queued.
 ///
 /// Errors: those of Serving::submit(); kBusy: not even the first found a place.
 Status start_generation(Call& call, std::vector<ServingRequest> requests, std::shared_ptr<ReplyWriter> writer,
