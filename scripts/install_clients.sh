@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 dir=$root/build/clients
-packages=(openai==3.57.0 anthropic==2.14.0)
+packages=(openai==3.57.0 anthropic==2.14.0 prometheus_client==0.26.0)
 
 [ $# -eq 0 ] || { usage; exit 2; }
 if [ "$(cat "$dir/installed" 2>/dev/null)" = "${packages[*]}" ]; then

@@ -1,6 +1,6 @@
 """What the tests of the server from outside share.
 
-The PyPI packages openai and anthropic are looked for in build/clients, where scripts/install_clients.sh puts them.
+The PyPI packages openai, anthropic and prometheus_client are looked for in build/clients, where scripts/install_clients.sh puts them.
 """
 import contextlib
 import http.client

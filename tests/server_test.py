@@ -559,6 +559,14 @@ class Lifecycle(unittest.TestCase):
 class Clients(ServerTest):
     """What the packages make of it."""
 
+    def test_prometheus(self):
+        from prometheus_client.parser import text_string_to_metric_families
+        self.good("POST", "/completion", {"prompt": "a", "n_predict": 3, **GREEDY})
+        families = {family.name: family for family in text_string_to_metric_families(self.good("GET", "/metrics"))}
+        self.assertEqual({family.type for family in families.values()} - {"counter", "gauge", "histogram"}, set())
+        self.assertTrue(all(family.documentation for family in families.values()))
+        self.assertGreaterEqual(families["llamacpp:tokens_predicted"].samples[0].value, 3)
+
     def test_openai(self):
         import openai
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", max_retries=0)
