@@ -1,5 +1,6 @@
 # Tests of the package from outside: programs in C and C++ that know tessera.h or tessera.hpp only (one of them fails
-# allocations, and for that shares a file with other tests) and link what users link, the library's symbols, and a scratch project built from an installation.
+# allocations, and for that shares a file with other tests) and link what users link, the library's symbols, and a
+# scratch project built from an installation.
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(tiny_model ${CMAKE_SOURCE_DIR}/tests/data/tiny/tiny-llama.gguf)

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
-#include <numeric>
 
 #include "base/checked.h"
 #include "base/units.h"

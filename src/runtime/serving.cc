@@ -97,6 +97,9 @@ class Serving::Impl {
   }
 
   Status check_length(const ServingRequest& request) const {
+    if (const Status whole = check_whole(request); whole.ok() || !request.context_shift) {
+      return whole;
+    }
     bool truncated = false;
     return fitting_prompt(request, truncated).status();
   }
@@ -327,11 +330,15 @@ class Serving::Impl {
     return longest;
   }
 
+  [[nodiscard]] Status check_whole(const ServingRequest& request) const {
+    return check_prompt(request.prompt.size(), context_->options().n_ctx, !request.pooling);
+  }
+
   // The prompt, or where it is too long and may be shifted, what shifts leave of it.
   Result<std::vector<int32_t>> fitting_prompt(const ServingRequest& request, bool& truncated) const {
     std::vector<int32_t> tokens = request.prompt;
     const int64_t n_ctx = context_->options().n_ctx;
-    const Status fits = check_prompt(tokens.size(), n_ctx, !request.pooling);
+    const Status fits = check_whole(request);
     if (fits.ok()) {
       return tokens;
     }

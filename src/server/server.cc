@@ -103,6 +103,11 @@ std::string_view error_type(int status, bool anthropic) {
   }
 }
 
+// The error of llama.cpp's and OpenAI's routes.
+Json error_json(int status, std::string_view message, std::string_view type) {
+  return {{"code", status}, {"message", message}, {"type", type}};
+}
+
 Status guarded(const std::function<Status()>& fn) {
   try {
     return fn();
@@ -385,7 +390,7 @@ std::string error_body(int status, std::string_view message, bool anthropic) {
   if (anthropic) {
     return dump_json({{"type", "error"}, {"error", {{"type", type}, {"message", message}}}});
   }
-  return dump_json({{"error", {{"code", status}, {"message", message}, {"type", type}}}});
+  return dump_json({{"error", error_json(status, message, type)}});
 }
 
 void reply_error(HttpExchange& exchange, const Status& status, bool anthropic) {
@@ -417,12 +422,10 @@ void reply_too_long(HttpExchange& exchange, const Status& status, int64_t n_prom
   } else {
     const std::string message = fmt::format(
         "{} (context_length_exceeded: this model's maximum context length is {} tokens)", status.message(), n_ctx);
-    body = dump_json({{"error",
-                       {{"code", code},
-                        {"message", message},
-                        {"type", "exceed_context_size_error"},
-                        {"n_prompt_tokens", n_prompt},
-                        {"n_ctx", n_ctx}}}});
+    Json error = error_json(code, message, "exceed_context_size_error");
+    error["n_prompt_tokens"] = n_prompt;
+    error["n_ctx"] = n_ctx;
+    body = dump_json({{"error", std::move(error)}});
   }
   exchange.reply(code, "application/json; charset=utf-8", std::move(body));
 }
