@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "kernels/cpu/matmul_codes.h"
@@ -41,6 +42,11 @@ class CodedWeights {
   [[nodiscard]] const uint16_t* scales(int64_t i) const {
     const std::byte* all = words(group_bytes_ / kBlock.group_bytes());
     return reinterpret_cast<const uint16_t*>(all) + i * kGroupRows;
+  }
+
+  /// The words of blocks [begin, begin + n), multiples of 8.
+  [[nodiscard]] std::span<const std::byte> bytes(int64_t begin, int64_t n) const {
+    return {words(begin / 8), static_cast<size_t>(n / 8 * kBlock.n_words * kLineBytes)};
   }
 
   /// Asks for what follows columns [256 i, 256 (i + 1)), which are about to be read: the words two blocks later, also
@@ -265,14 +271,16 @@ void decode_tq1_0(const CodedUnit& unit) {
   }
 }
 
-/// Decodes blocks [begin, begin + n) of a group, multiples of 8.
+/// Decodes blocks [begin, begin + n) of a group, multiples of 8. streams: what follows is asked for ahead.
 template <DType kDType>
-void fill_slab(CodedWeights<kDType> weights, int64_t begin, int64_t n, Slab& slab) {
+void fill_slab(CodedWeights<kDType> weights, int64_t begin, int64_t n, Slab& slab, bool streams) {
   constexpr int kPlus = slab_offset<CodedWeights<kDType>>();
   for (int64_t b = 0; b < n; b += 8) {
     const int64_t i = (begin + b) / 8;
     const CodedUnit unit = {weights.words(i), weights.scales(i), slab, b};
-    weights.ask_ahead(i);
+    if (streams) {
+      weights.ask_ahead(i);
+    }
     if constexpr (kDType == DType::kTQ1_0) {
       decode_tq1_0<kPlus>(unit);
     } else if constexpr (kDType == DType::kIQ1_S || kDType == DType::kIQ1_M) {

@@ -37,7 +37,7 @@ class SlabWeights {
   static constexpr bool kHalfMins = kSlabHalfMins;
   static constexpr bool kHalves = kSlabHalves;
   static constexpr bool kConverts = kSlabConverts;
-  static constexpr bool kJoint = true;
+  static constexpr bool kFromSlab = true;
 
   /// slab: of the first group; those of further groups follow.
   explicit SlabWeights(const Slab& slab) : slab_(&slab) {}
@@ -82,14 +82,17 @@ template <class Weights>
 using SlabOf = SlabWeights<slab_bits<Weights>(), slab_offset<Weights>(), Weights::kHasMin, Weights::kHalfMins,
                            Weights::kHalves, Weights::kConverts>;
 
-/// Unpacks blocks [begin, begin + n) of a group, n <= SlabOf<...>::kBlocks.
+/// Unpacks blocks [begin, begin + n) of a group, n <= SlabOf<...>::kBlocks. streams: what follows is asked for ahead.
 template <PackedFormat kFormat>
-void fill_slab(PackedWeights<kFormat> weights, int64_t begin, int64_t n, Slab& slab) {
+void fill_slab(PackedWeights<kFormat> weights, int64_t begin, int64_t n, Slab& slab, bool streams) {
   using Weights = PackedWeights<kFormat>;
   constexpr int kAdd = slab_offset<Weights>() - Weights::kOffset;
   constexpr int kLines = SlabOf<Weights>::kLines;
   for (int64_t b = 0; b < n; ++b) {
-    weights.template enter<1>(begin + b);
+    weights.template enter<0>(begin + b);
+    if (streams) {
+      weights.template ask_ahead<1>();
+    }
     const auto unpack = [&]<int j>() {
       const Bytes line = kAdd == 0 ? weights.template line<j>() : add_bytes(weights.template line<j>(), kAdd);
       auto* at = slab.lines + b * kLines;

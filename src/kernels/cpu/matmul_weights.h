@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/matmul_formats.h"
 #include "kernels/cpu/matmul_vec.h"
@@ -50,7 +51,7 @@ class PackedWeights {
   static constexpr bool kHalfMins = kKind == ScaleKind::kFoldedMin;
   static constexpr bool kHasMin = kKind == ScaleKind::kMin || kKind == ScaleKind::kSuperMin || kHalfMins;
   static constexpr bool kConverts = kKind == ScaleKind::kExponents;
-  static constexpr bool kJoint = false;
+  static constexpr bool kFromSlab = false;
   static constexpr int kLines = kBlockLines;
   static constexpr bool kHalves = kKind == ScaleKind::kSuperHalves || kKind == ScaleKind::kFloatHalves;
 
@@ -59,13 +60,21 @@ class PackedWeights {
   /// The weights of the i-th group after this one.
   [[nodiscard]] PackedWeights group(int i) const { return {group_ + i * group_bytes_, group_bytes_}; }
 
-  /// kGroups: how many groups are read side by side.
+  /// Blocks [begin, begin + n), with the heads of their units; begin: a multiple of unit_blocks().
+  [[nodiscard]] std::span<const std::byte> bytes(int64_t begin, int64_t n) const {
+    const int64_t from = kFormat.head_at(begin);
+    return {group_ + from, static_cast<size_t>(kFormat.quants_at(begin + n - 1) + kFormat.quant_bytes() - from)};
+  }
+
+  /// kGroups: how many groups are read side by side; 0: nothing is asked for ahead.
   template <int kGroups>
   void enter(int64_t b) {
     quants_ = group_ + kFormat.quants_at(b);
     head_ = group_ + kFormat.head_at(b);
     within_ = b % kFormat.unit_blocks();
-    ask_ahead<kGroups>();
+    if constexpr (kGroups > 0) {
+      ask_ahead<kGroups>();
+    }
     if constexpr (kFormat.bits == 3) {
       high_[0] = load_bytes(quants_ + 2 * kLineBytes);
     } else if constexpr (kFormat.bits == 5 || kFormat.bits == 6) {
@@ -138,10 +147,10 @@ class PackedWeights {
   /// [16] what m_first of the activations is multiplied with.
   [[nodiscard]] F32x16 min_difference() const { return load_f16(f16_at(32)) * (half_min(1) - half_min(0)); }
 
- private:
-  /// Of groups that are read side by side, each goes on where the next ones begin: behind the last of them.
+  /// Asks for what is read soon after the block that was entered. Of groups that are read side by side, each goes on
+  /// where the next ones begin: behind the last of them. Always inlined: g++ 12 drops calls that only prefetch.
   template <int kGroups>
-  void ask_ahead() const {
+  [[gnu::always_inline]] void ask_ahead() const {
     constexpr int64_t kBlockBytes = kFormat.unit_bytes() / kFormat.unit_blocks();
     const std::byte* const next = quants_ + kPrefetchBytes<kGroups>;
     const std::byte* const ahead = next < group_ + group_bytes_ ? next : next + (kGroups - 1) * group_bytes_;
@@ -150,6 +159,8 @@ class PackedWeights {
       __builtin_prefetch(ahead + line);
     }
   }
+
+ private:
   [[nodiscard]] const uint16_t* f16_at(int64_t at) const { return reinterpret_cast<const uint16_t*>(head_ + at); }
   [[nodiscard]] const int8_t* i8_at(int64_t at) const { return reinterpret_cast<const int8_t*>(head_ + at); }
   /// kFoldedMin: the minimum's factor of a half, minus 8.
