@@ -81,13 +81,20 @@ inline std::string option_or(const char* option, const char* fallback) {
   return option != nullptr ? option : fallback;
 }
 
-/// Bytes of a caller's struct as the first version had it: none is smaller.
+/// Bytes of a caller's struct as the first version had it: none is smaller. A struct that gains its first member needs
+/// a line here; tests/c_api/walk_first.c keeps the first layouts.
 template <typename T>
 inline constexpr size_t kFirstBytes = sizeof(T);
 template <>
 inline constexpr size_t kFirstBytes<tsr_context_options> = offsetof(tsr_context_options, n_snapshots);
 template <>
 inline constexpr size_t kFirstBytes<tsr_model_options> = offsetof(tsr_model_options, override_tensor);
+template <>
+inline constexpr size_t kFirstBytes<tsr_batch> = offsetof(tsr_batch, wants_embedding);
+template <>
+inline constexpr size_t kFirstBytes<tsr_switch_options> = offsetof(tsr_switch_options, ahead_bytes);
+template <>
+inline constexpr size_t kFirstBytes<tsr_sampler_options> = offsetof(tsr_sampler_options, grammar);
 
 /// Checks the size of a caller's struct against the least that there was. Errors: kInvalidArgument.
 Status check_struct_size(size_t size, size_t least, const char* what);
@@ -107,14 +114,14 @@ Status init_struct(T* target, size_t struct_size, T defaults, const char* what) 
   return {};
 }
 
-/// The members of a caller's struct that the library knows; those that an earlier version's lacks are 0.
+/// The members of a caller's struct that the library knows; those that an earlier version's lacks are what they are in
+/// `known`: 0, or a default that means what that version did.
 template <typename T>
-Result<T> read_struct(const T* given, const char* what) {
+Result<T> read_struct(const T* given, const char* what, T known = {}) {
   TRY(need(given, what));
   TRY(check_struct_size(given->size, kFirstBytes<T>, what));
   const size_t n_common = std::min(given->size, sizeof(T));
   TRY(check_unknown_members(given, given->size, n_common, what));
-  T known = {};
   std::memcpy(&known, given, n_common);
   return known;
 }

@@ -57,7 +57,7 @@ Result<SamplerOptions> sampler_options(const tsr_sampler_options* given) {
   if (given == nullptr) {
     return options;
   }
-  ASSIGN_OR_RETURN(const tsr_sampler_options known, read_struct(given, "tsr_sampler_options"));
+  ASSIGN_OR_RETURN(const tsr_sampler_options known, read_struct(given, "tsr_sampler_options", public_options({})));
   for (const SamplerField& field : kFields) {
     const double value = std::visit([&](auto member) { return static_cast<double>(known.*member); }, field.member);
     TRY(set_sampler_option(options, *find_sampler_setting(field.name), value));

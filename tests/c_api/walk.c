@@ -381,6 +381,7 @@ int main(int argc, char** argv) {
   tsr_model_free(hybrid);
   walk_experts(experts_path);
   walk_switches(llama_path);
+  walk_first_layouts(llama_path);
   walk_lifetimes();
   printf("%d checks, %d failed\n", n_checks, n_failed);
   return n_failed == 0 ? 0 : 1;

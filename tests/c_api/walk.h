@@ -65,4 +65,7 @@ void walk_experts(const char* path);
 /* walk_switch.c; path: of tiny-llama */
 void walk_switches(const char* path);
 
+/* walk_first.c; path: of tiny-llama */
+void walk_first_layouts(const char* path);
+
 #endif
