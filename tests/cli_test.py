@@ -624,6 +624,8 @@ class Bench(CliTest):
         shared = self.good("batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "3", "-pps").decode()
         self.assertEqual([cell.strip() for cell in shared.splitlines()[-1].split("|")[1:5]], ["8", "4", "3", "20"])
         self.bad(2, "-npl", "batched-bench", "-m", LLAMA, "-npp", "8", "-ntg", "4", "-npl", "0")
+        prompts = self.good_json("batched-bench", "-m", LLAMA, "-npp", "16", "-ntg", "0", "-npl", "1", "--output-format", "jsonl")
+        self.assertEqual((prompts["n_kv"], prompts["tg"]), (16, 0))
 
     def test_break_even_compares_layer_and_tensor(self):
         common = ("batched-bench", "-m", LLAMA, "-npp", "16", "-ntg", "4", "-t", "2", "--break-even")

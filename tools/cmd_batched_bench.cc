@@ -169,7 +169,8 @@ Status time_shapes(const ParsedFlags& flags, const ModelOptions& options, const 
   ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, load_model(options, command_log(flags)));
   ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model, options.context));
   BatchedBench bench(*context, flags.get_bool("prompt-shared"));
-  TRY(bench.run({std::min<int64_t>(shapes[0].n_prompt, 16), 1, 1}).status());  // warm up
+  const Shape warm_up = {std::min<int64_t>(shapes[0].n_prompt, 16), std::min<int64_t>(shapes[0].n_gen, 1), 1};
+  TRY(bench.run(warm_up).status());
   for (const Shape& shape : shapes) {
     ASSIGN_OR_RETURN(const Timing timing, bench.run(shape));
     TRY(done(*context, shape, timing));
