@@ -270,6 +270,13 @@ class Fit(CliTest):
         plan = self.good_json("plan", "-m", LLAMA, "--from", "layer", "--to", "tensor", "--json", *tight[:4], "--fit", "-c", 64)
         self.assertLessEqual(plan["devices"][0]["peak_bytes"], 1 << 20)
 
+    def test_bench_fits_the_largest_of_its_contexts(self):
+        """The first fits cpu:0 with a layer, the last does not."""
+        rows = self.good_json("bench", "-m", LLAMA, "-p", "2048", "-n", "0", "-r", "1", "--no-warmup", "-o", "json", "-ub", "8,512",
+                              "-ctk", "f16,f32", "-ctv", "f16,f32", "-dev", "cpu:0/cpu:1", "--device-memory", "1200K,64M",
+                              "-sm", "layer", "--fit")
+        self.assertEqual(len(rows), 8)
+
     def test_errors(self):
         self.bad(1, r"nothing fits with a context of 512 tokens; the smallest lack is [\d.]+ MiB on a device: cpu:0 needs",
                  "run", "-m", LLAMA, "-p", "x", "--fit", "--device-memory", "64K")

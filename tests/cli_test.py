@@ -608,6 +608,32 @@ class Bench(CliTest):
             self.assertEqual(database.execute("SELECT n_gen FROM llama_bench ORDER BY rowid").fetchall(),
                              [("0",), ("1",), ("2",), ("4",)])
 
+    def test_what_was_measured_is_written_before_an_error(self):
+        args = ["bench", "-m", LLAMA, "-m", "no/such.gguf", "-p", "4", "-n", "0", "-r", "1", "--no-warmup"]
+        for form, n_lines in (("md", 3), ("csv", 2), ("jsonl", 1)):
+            done = run(*args, "-o", form)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(len(done.stdout.splitlines()), n_lines, form)
+            self.assertIn(b"no/such.gguf", done.stderr)
+        self.assertEqual([row["n_prompt"] for row in json.loads(run(*args, "-o", "json").stdout)], [4])
+        self.assertEqual(run(*args[:1], *args[3:]).stdout, b"")
+
+    def test_ctrl_c_leaves_what_was_measured(self):
+        """The second test is long; that it runs is seen on a terminal."""
+        master, slave = pty.openpty()
+        hears = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        args = [cli_support.PROGRAM, "bench", "-m", LLAMA, "-p", "0", "-n", "1,1000000", "-r", "1", "--no-warmup", "-o", "json"]
+        with os.fdopen(master, "rb", buffering=0) as terminal, \
+             subprocess.Popen(args, stdout=subprocess.PIPE, stderr=slave, preexec_fn=hears) as process:
+            os.close(slave)
+            seen = b""
+            while b"test 2 of 2" not in seen:
+                seen += terminal.read(1)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=TIMEOUT_S)
+            self.assertEqual(process.returncode, 130)
+            self.assertEqual([row["n_gen"] for row in json.loads(out)], [1])
+
     def test_wrong_lists_are_named(self):
         for flag, value, pattern in (("-p", "x", "--n-prompt.*'x' is neither"), ("-p", "9-1", "neither"), ("-n", "-3", "at least 0"),
                                      ("-pg", "5", "two numbers"), ("-ctk", "q9", "--cache-type-k.*q9"), ("-ts", "1/y", "'y' is no number"),

@@ -16,6 +16,7 @@
 #include "decode_timer.h"
 #include "device/registry.h"
 #include "fit_flags.h"
+#include "generation.h"
 #include "metadata_flags.h"
 #include "report.h"
 #include "runtime/context.h"
@@ -241,7 +242,11 @@ class Output {
                  "INSERT INTO llama_bench (" + names + ") VALUES (" + values + ");\n");
   }
 
+  /// Writes what add() has kept, if anything.
   Status finish() const {
+    if (records_.empty()) {
+      return {};
+    }
     if (format_ == "json") {
       return print(Json(records_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     }
@@ -293,27 +298,59 @@ class Bench {
   explicit Bench(const ParsedFlags& flags)
       : flags_(flags), n_runs_(flags.get_uint("repetitions")), output_(flags.get_string("output")) {}
 
+  /// Results show whatever came after them: an error, or an interruption.
   Status run(const Settings& settings) {
-    n_total_ = settings.models.size() * settings.contexts.size() * settings.tests.size();
-    for (const ModelSetting& setting : settings.models) {
-      ASSIGN_OR_RETURN(ModelOptions options, options_of(flags_, setting));
-      for (const ContextSetting& each : settings.contexts) {
-        options.context = context_options(each, settings.tests);
-        if (model_ == nullptr || loaded_ != &setting) {
-          model_.reset();
-          ModelOptions fitted = options;
-          const Log log = command_log(flags_);
-          TRY(apply_fit(flags_, fitted, false, log));
-          ASSIGN_OR_RETURN(model_, Model::load(fitted, log));
-          loaded_ = &setting;
-        }
-        TRY(run_tests(setting, each, options.context, settings.tests));
-      }
-    }
-    return output_.finish();
+    const Status status = run_all(settings);
+    clear_line();
+    const Status written = output_.finish();
+    return status.ok() ? written : status;
   }
 
  private:
+  Status run_all(const Settings& settings) {
+    n_total_ = settings.models.size() * settings.contexts.size() * settings.tests.size();
+    for (const ModelSetting& setting : settings.models) {
+      TRY(load(setting, settings));
+      for (const ContextSetting& each : settings.contexts) {
+        TRY(run_tests(setting, each, context_options(each, settings.tests), settings.tests));
+      }
+    }
+    return {};
+  }
+
+  Status load(const ModelSetting& setting, const Settings& settings) {
+    model_.reset();
+    ASSIGN_OR_RETURN(ModelOptions options, options_of(flags_, setting));
+    options.context = context_options(largest(settings.contexts), settings.tests);
+    const Log log = command_log(flags_);
+    TRY(apply_fit(flags_, options, false, log));
+    ASSIGN_OR_RETURN(model_, Model::load(options, log, [this](double) { return !guard_.interrupted(); }));
+    return {};
+  }
+
+  // The one that needs the most: every value is combined with every other, so it is among them.
+  static ContextSetting largest(const std::vector<ContextSetting>& contexts) {
+    ContextSetting most = contexts.front();
+    for (const ContextSetting& each : contexts) {
+      most.n_batch = std::max(most.n_batch, each.n_batch);
+      most.n_ubatch = std::max(most.n_ubatch, each.n_ubatch);
+      most.k_type = larger_type(most.k_type, each.k_type);
+      most.v_type = larger_type(most.v_type, each.v_type);
+    }
+    return most;
+  }
+
+  static std::string larger_type(const std::string& a, const std::string& b) {
+    constexpr uint64_t kElems = 256;  // whole blocks of every type
+    return row_bytes(*dtype_from_name(b), kElems) > row_bytes(*dtype_from_name(a), kElems) ? b : a;
+  }
+
+  static void clear_line() {
+    if (stderr_is_terminal()) {
+      std::fputs("\r\x1b[K", stderr);
+    }
+  }
+
   static ContextOptions context_options(const ContextSetting& setting, const std::vector<DecodeTest>& tests) {
     ContextOptions options;
     options.n_ctx = 1;
@@ -330,7 +367,7 @@ class Bench {
   Status run_tests(const ModelSetting& setting, const ContextSetting& each, const ContextOptions& options,
                    const std::vector<DecodeTest>& tests) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::create(model_, options));
-    DecodeTimer timer(*context);
+    DecodeTimer timer(*context, &guard_.interrupted());
     for (const DecodeTest& test : tests) {
       if (stderr_is_terminal()) {
         fmt::print(stderr, "\rtest {} of {}: {}\x1b[K", ++n_done_, n_total_, test.name());
@@ -343,9 +380,7 @@ class Bench {
         ASSIGN_OR_RETURN(const double taken, timer.run(test));
         ns.push_back(taken);
       }
-      if (stderr_is_terminal()) {
-        std::fputs("\r\x1b[K", stderr);
-      }
+      clear_line();
       TRY(output_.add(record_of(*model_, setting, each, test, ns), test));
     }
     return {};
@@ -354,8 +389,8 @@ class Bench {
   const ParsedFlags& flags_;
   uint64_t n_runs_;
   Output output_;
+  const InterruptGuard guard_;
   std::shared_ptr<Model> model_;
-  const ModelSetting* loaded_ = nullptr;  // what model_ was loaded for
   size_t n_total_ = 0;
   size_t n_done_ = 0;
 };

@@ -53,10 +53,13 @@ Status DecodeTimer::generate(int64_t n) {
 }
 
 Status DecodeTimer::decode(std::span<const BatchToken> batch) {
-  if (interrupted_ != nullptr && *interrupted_) {
-    return {ErrorCode::kCancelled, "interrupted while speeds were measured"};
+  if (interrupted_ == nullptr) {
+    return context_.decode(batch);
   }
-  return context_.decode(batch);
+  const Status status = context_.decode(batch, [this](int64_t) { return !*interrupted_; });
+  return status.code() == ErrorCode::kCancelled
+             ? Status(ErrorCode::kCancelled, "interrupted while speeds were measured")
+             : status;
 }
 
 int32_t DecodeTimer::next_token() {

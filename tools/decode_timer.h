@@ -24,7 +24,7 @@ struct DecodeTest {
 class DecodeTimer {
  public:
   /// The context outlives this, has room for every test, and its sequence 0 belongs to this alone. interrupted: where
-  /// it is not null, what runs ends before its next batch once this is true.
+  /// it is not null, what runs ends before its next micro-batch once this is true.
   explicit DecodeTimer(Context& context, const std::atomic<bool>* interrupted = nullptr);
 
   /// Nanoseconds of one run; filling up to the depth is not counted. Errors: those of Context::decode;
