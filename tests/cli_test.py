@@ -485,6 +485,21 @@ class Run(CliTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn(b"cannot write to standard output", done.stderr)
 
+    def test_what_cannot_be_written_ends_the_generation_and_is_kept_in_the_cache(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("there is no /dev/full")
+        with tempfile.TemporaryDirectory() as folder, open("/dev/full", "wb") as full:
+            ask = ["run", "-m", LLAMA, "-p", "once upon a time", "-no-cnv", *self.GREEDY, "--ignore-eos",
+                   "--prompt-cache", os.path.join(folder, "cache")]
+            done = subprocess.run([cli_support.PROGRAM, *map(str, ask), "-n", "200", "--prompt-cache-all"], stdout=full,
+                                  stderr=subprocess.PIPE, timeout=TIMEOUT_S)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"cannot write to standard output", done.stderr)
+            again = run(*ask, "-n", "0", "-v", "--prompt-cache-ro").stderr.decode()
+            n_held, n_prompt = map(int, re.search(r"cache .* holds (\d+) tokens, of which (\d+) begin the prompt", again).groups())
+            self.assertGreater(n_prompt, 4)
+            self.assertLess(n_held, n_prompt + 20)
+
 
 class Chat(CliTest):
     ARGS = ["-n", "8", "--temp", "0", "--ignore-eos"]

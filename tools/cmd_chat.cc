@@ -95,14 +95,12 @@ class Chat {
       prompt = shift_into_context(std::move(prompt), options);
     }
     const InterruptGuard guard;
-    Status printed;
     GenerateHooks hooks;
-    hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
+    hooks.on_text = print;
     hooks.cancelled = &guard.interrupted();
     hooks.on_progress = prompt_progress(context_.options().n_ubatch);
     phases_.add_hooks(hooks);
     ASSIGN_OR_RETURN(const Generation generation, session_.generate(prompt, options, hooks));
-    TRY(printed);
     TRY(print("\n"));
     conversation_.add("assistant", generation.text);
     phases_.answered(generation);

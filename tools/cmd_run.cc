@@ -119,11 +119,10 @@ Status cmd_run(const ParsedFlags& flags) {
 
   const InterruptGuard guard;
   log.detail(fmt::format("the prompt has {} tokens", prompt.size()));
-  Status printed;
   GenerateHooks hooks;
   hooks.cancelled = &guard.interrupted();
   if (!json) {
-    hooks.on_text = [&](std::string_view piece) { printed = printed.ok() ? print(piece) : printed; };
+    hooks.on_text = print;
   }
   PromptCache cache(flags, *context, log, prompt);
   TRY(cache.restore());
@@ -131,9 +130,10 @@ Status cmd_run(const ParsedFlags& flags) {
   hooks.on_progress = prompt_progress(options.context.n_ubatch);
   phases.add_hooks(hooks);
   Session session(*context);
-  ASSIGN_OR_RETURN(const Generation generation, session.generate(prompt, generation_options, hooks));
-  TRY(printed);
-  TRY(cache.finish(generation));
+  Result<Generation> ended = session.generate(prompt, generation_options, hooks);
+  const Status cached = cache.finish(ended);
+  ASSIGN_OR_RETURN(const Generation generation, std::move(ended));
+  TRY(cached);
   if (json) {
     TRY(print(report_json(*model, prompt, generation_options, generation, phases)));
   } else {

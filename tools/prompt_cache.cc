@@ -57,12 +57,15 @@ Status PromptCache::prompt_read() {
   return !all_ && n_common_ < prompt_.size() ? save("the prompt") : Status();
 }
 
-Status PromptCache::finish(const Generation& generation) {
+Status PromptCache::finish(const Result<Generation>& generation) {
   if (path_.empty()) {
     return {};
   }
+  if (!generation.ok()) {
+    return all_ && prompt_read_ ? save("all tokens so far") : Status();
+  }
   log_.detail(
-      fmt::format("{} of {} prompt tokens came from the prompt cache", generation.timings.cache_n, prompt_.size()));
+      fmt::format("{} of {} prompt tokens came from the prompt cache", generation->timings.cache_n, prompt_.size()));
   const bool cut_short = !prompt_read_ && context_.length(kSeq) > static_cast<int64_t>(n_common_);
   return all_ || cut_short ? save("all tokens so far") : Status();
 }

@@ -27,8 +27,9 @@ class PromptCache {
   /// Writes the file, unless it held the prompt already.
   Status prompt_read();
   /// Writes what the sequence holds now: with --prompt-cache-all, and where the prompt was not read to its end. Says
-  /// how much of it came from the file.
-  Status finish(const Generation& generation);
+  /// how much of it came from the file. Of a generation that failed, only --prompt-cache-all writes, and only what came
+  /// after the whole prompt.
+  Status finish(const Result<Generation>& generation);
 
  private:
   Status save(const char* what);

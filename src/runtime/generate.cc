@@ -22,21 +22,16 @@ class TextOutput {
   TextOutput(const Tokenizer& tokenizer, const GenerateOptions& options, const GenerateHooks& hooks)
       : stream_(tokenizer, options.stop_words, false), hooks_(hooks) {}
 
-  void push(int32_t id) { emit(stream_.push(id)); }
-  void finish() { emit(stream_.finish()); }
+  Status push(int32_t id) { return emit(stream_.push(id)); }
+  Status finish() { return emit(stream_.finish()); }
 
   [[nodiscard]] const std::string& stop_word() const { return stream_.stop_word(); }
   std::string take() { return std::move(text_); }
 
  private:
-  void emit(const std::string& piece) {
-    if (piece.empty()) {
-      return;
-    }
+  Status emit(const std::string& piece) {
     text_ += piece;
-    if (hooks_.on_text) {
-      hooks_.on_text(piece);
-    }
+    return hooks_.on_text && !piece.empty() ? hooks_.on_text(piece) : Status();
   }
 
   TokenText stream_;
@@ -128,7 +123,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
       result.stop = StopReason::kEos;
       break;
     }
-    output.push(id);
+    TRY(output.push(id));
     if (!output.stop_word().empty()) {
       result.stop = StopReason::kWord;
     } else if (std::cmp_equal(result.tokens.size(), options.max_tokens)) {
@@ -142,7 +137,7 @@ Result<Generation> Session::generate(std::span<const int32_t> prompt, const Gene
       result.stop = StopReason::kContextFull;
     }
   }
-  output.finish();
+  TRY(output.finish());
   result.timings.predicted_ms = ms_between(prompt_end, Clock::now());
   result.timings.predicted_n = static_cast<int64_t>(result.tokens.size());
   result.timings.total_ms = ms_between(begin, Clock::now());

@@ -74,8 +74,9 @@ struct Generation {
 
 /// What a caller hears and says while a generation runs.
 struct GenerateHooks {
-  /// Receives the text in pieces, whole UTF-8 characters each. Called from the thread that generates. May be empty.
-  std::function<void(std::string_view text)> on_text;
+  /// Receives the text in pieces, whole UTF-8 characters each. Called from the thread that generates; an error ends the
+  /// generation. May be empty.
+  std::function<Status(std::string_view text)> on_text;
   /// Once true, the generation ends with kCancelled: between two micro-batches. May be null.
   const std::atomic<bool>* cancelled = nullptr;
   /// Called before the prompt is read, with how many of its tokens the sequence lacks, and how many before these it
@@ -106,7 +107,7 @@ class Session {
   /// Errors: kInvalidArgument (empty prompt, token outside the vocabulary); kCacheFull when the prompt leaves no
   /// position for a token (says how many there are); kInvalidData when the model's logits are no numbers, or its
   /// vocabulary lacks what the grammar asks for; those of sampler_grammar(), DryBreakers::create and Context::decode.
-  /// After an error the sequence may hold any beginning of the prompt; the next call sorts it out.
+  /// After an error the sequence may hold any beginning of prompt and answer; the next call sorts it out.
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const GenerateHooks& hooks = {});
 

@@ -100,6 +100,22 @@ TEST(Generate, HooksOfBothPhasesComeBeforeThem) {
   EXPECT_THAT(must(session.generate(prompt, greedy(3))).timings.cache_n, 4);
 }
 
+TEST(Generate, TextThatIsRefusedEndsIt) {
+  const Loaded l = open("tiny-llama");
+  Session session(*l.context);
+  const std::vector<int32_t> prompt = {1, 5, 7, 9, 11};
+  const std::vector<int32_t> plain = must(session.generate(prompt, greedy(40))).tokens;
+  int n_pieces = 0;
+  GenerateHooks hooks;
+  hooks.on_text = [&](std::string_view) {
+    return ++n_pieces < 2 ? Status() : Status(ErrorCode::kIo, "nobody listens");
+  };
+  EXPECT_EQ(session.generate(prompt, greedy(40), hooks).status().message(), "nobody listens");
+  EXPECT_EQ(n_pieces, 2);
+  EXPECT_LT(session.tokens().size(), prompt.size() + plain.size() - 1);
+  EXPECT_EQ(must(session.generate(prompt, greedy(40))).tokens, plain);
+}
+
 TEST(Generate, SmallBatchesGiveTheSameTokens) {
   const Loaded l = open("tiny-llama", 256, 5);
   const json reference = golden("tiny-llama");
@@ -392,8 +408,12 @@ TEST(Generate, EndsBeforeAStopWord) {
   options.stop_words = {whole.substr(10, 4)};
   const size_t at = whole.find(options.stop_words[0]);
   std::string streamed;
-  const Generation g =
-      must(session.generate(prompt, options, {[&](std::string_view piece) { streamed += piece; }, nullptr}));
+  GenerateHooks hooks;
+  hooks.on_text = [&](std::string_view piece) {
+    streamed += piece;
+    return Status();
+  };
+  const Generation g = must(session.generate(prompt, options, hooks));
   EXPECT_EQ(g.stop, StopReason::kWord);
   EXPECT_EQ(g.stop_word, options.stop_words[0]);
   EXPECT_EQ(g.text, whole.substr(0, at));
@@ -508,7 +528,12 @@ TEST(Generate, AFullContextIsShiftedAndGoesOnExactly) {
 TEST(Generate, ACallerMayCancel) {
   const Loaded l = open("tiny-llama");
   std::atomic<bool> cancelled = false;
-  const GenerateHooks hooks{[&](std::string_view) { cancelled = true; }, &cancelled};
+  GenerateHooks hooks;
+  hooks.cancelled = &cancelled;
+  hooks.on_text = [&](std::string_view) {
+    cancelled = true;
+    return Status();
+  };
   Session session(*l.context);
   const Generation g = must(session.generate(std::vector<int32_t>{1, 2, 3}, greedy(-1), hooks));
   EXPECT_EQ(g.stop, StopReason::kCancelled);
@@ -528,8 +553,12 @@ TEST(Generate, PiecesNeverSplitACharacter) {
   options.sampler = {.temperature = 5, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 3};
   std::vector<std::string> pieces;
   Session session(*l.context);
-  const Generation g = must(session.generate(std::vector<int32_t>{1, 2, 3}, options,
-                                             {[&](std::string_view piece) { pieces.emplace_back(piece); }, nullptr}));
+  GenerateHooks hooks;
+  hooks.on_text = [&](std::string_view piece) {
+    pieces.emplace_back(piece);
+    return Status();
+  };
+  const Generation g = must(session.generate(std::vector<int32_t>{1, 2, 3}, options, hooks));
   std::string text;
   int n_multibyte = 0;
   for (const std::string& piece : pieces) {
