@@ -213,11 +213,7 @@ double Sampler::run_chain(std::span<const float> logits) {
   if (adaptive_) {
     adaptive_->reweigh(candidates_);
   }
-  double total = 0;
-  for (const TokenProbability& c : candidates_.list()) {
-    total += c.probability;
-  }
-  return total;
+  return total_weight(candidates_.list());
 }
 
 // The token that ends a turn or a text, if nothing forbids it.

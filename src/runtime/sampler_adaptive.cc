@@ -29,10 +29,7 @@ double AdaptiveP::aim() const {
 
 void AdaptiveP::reweigh(Candidates& candidates) {
   auto& list = candidates.list();
-  double total = 0;
-  for (const TokenProbability& c : list) {
-    total += c.probability;
-  }
+  const double total = total_weight(list);
   probabilities_.clear();
   for (TokenProbability& c : list) {
     const double probability = c.probability / total;

@@ -54,11 +54,7 @@ void Mirostat::keep_by_zipf(Candidates& candidates, size_t n_vocab) const {
 void Mirostat::keep_by_surprise(Candidates& candidates) const {
   candidates.weigh();
   const auto& list = candidates.list();
-  double total = 0;
-  for (const TokenProbability& c : list) {
-    total += c.probability;
-  }
-  const double least = total * exact_pow(2, -mu_);
+  const double least = total_weight(list) * exact_pow(2, -mu_);
   if (least > 1) {  // more than the best has
     candidates.keep_best(1);
     return;
