@@ -539,32 +539,33 @@ typedef struct tsr_logit_bias {
   float bias; /* added before everything else; -INFINITY: never chosen */
 } tsr_logit_bias;
 
-/* Names, defaults and meaning are llama.cpp's. Pointers are read during tsr_sampler_create() only. */
+/* Names, defaults and meaning are llama.cpp's, but numbers outside the ranges, whose ends are included, are refused.
+ * Pointers are read during tsr_sampler_create() only. */
 typedef struct tsr_sampler_options {
   size_t size;
   uint64_t seed;           /* default TSR_RANDOM_SEED. One seed and equal logits give equal tokens on every machine */
-  float temperature;       /* default 0.8; 0 or less: always the largest logit */
-  float dynatemp_range;    /* default 0; above: temperature within +- range, by the distribution's entropy */
-  float dynatemp_exponent; /* default 1 */
-  int32_t top_k;           /* default 40: keep the k largest; 0 or less: all */
-  float top_p;             /* default 0.95: keep the fewest whose probabilities reach p; 1 or more: all */
-  float min_p;             /* default 0.05: keep those at least p times as probable as the best; 0 or less: all */
-  float typical_p;         /* default 1: off */
-  float top_n_sigma;       /* default -1; 0 or less: off */
-  float xtc_probability;   /* default 0: off */
-  float xtc_threshold;     /* default 0.1 */
-  int32_t min_keep;        /* default 0: top_p, min_p, typical_p and xtc leave at least as many */
-  int32_t repeat_last_n;   /* default 64: tokens that the penalties look back; 0: none, -1: all */
-  float repeat_penalty;    /* default 1: off */
-  float frequency_penalty; /* default 0: off */
-  float presence_penalty;  /* default 0: off */
-  float dry_multiplier;    /* default 0: off */
-  float dry_base;          /* default 1.75 */
-  int32_t dry_allowed_length;               /* default 2 */
-  int32_t dry_penalty_last_n;               /* default 64; 0: off, -1: all */
-  int32_t mirostat;                         /* default 0: off; 1, 2: instead of most of the chain */
-  float mirostat_tau;                       /* default 5 */
-  float mirostat_eta;                       /* default 0.1 */
+  float temperature;       /* 0 or more; default 0.8. 0: always the largest logit */
+  float dynatemp_range;    /* 0 or more; default 0. Above: temperature within +- range, by the distribution's entropy */
+  float dynatemp_exponent; /* 0 or more; default 1 */
+  int32_t top_k;           /* -1 or more; default 40. Keep the k largest; -1, 0: all */
+  float top_p;             /* 0 to 1; default 0.95. Keep the fewest whose probabilities reach p; 1: all */
+  float min_p;             /* 0 to 1; default 0.05. Keep those at least p times as probable as the best; 0: all */
+  float typical_p;         /* 0 to 1; default 1: off */
+  float top_n_sigma;       /* -1 or more; default -1. 0 or less: off */
+  float xtc_probability;   /* 0 to 1; default 0: off */
+  float xtc_threshold;     /* 0 to 1; default 0.1 */
+  int32_t min_keep;        /* 0 or more; default 0. top_p, min_p, typical_p and xtc leave at least as many */
+  int32_t repeat_last_n;   /* -1 or more; default 64. Tokens that the penalties look back; 0: none, -1: all */
+  float repeat_penalty;    /* 0 or more; default 1: off */
+  float frequency_penalty; /* any number; default 0: off */
+  float presence_penalty;  /* any number; default 0: off */
+  float dry_multiplier;    /* 0 or more; default 0: off */
+  float dry_base;          /* 0 or more; default 1.75 */
+  int32_t dry_allowed_length;               /* 0 or more; default 2 */
+  int32_t dry_penalty_last_n;               /* -1 or more; default 64. 0: off, -1: all */
+  int32_t mirostat;                         /* 0 to 2; default 0: off. 1, 2: instead of most of the chain */
+  float mirostat_tau;                       /* 0 or more; default 5 */
+  float mirostat_eta;                       /* 0 or more; default 0.1 */
   const char* const* dry_sequence_breakers; /* [n_dry_sequence_breakers]; NULL: the default ones */
   size_t n_dry_sequence_breakers;
   const tsr_logit_bias* logit_bias; /* [n_logit_bias] */
@@ -574,8 +575,8 @@ typedef struct tsr_sampler_options {
   const char* grammar;     /* NULL: any text; GBNF that the text must follow: only tokens that fit are drawn, and those
                               that end the generation where the text may end. It begins with the first token drawn */
   const char* json_schema; /* the same as a JSON schema; at most one of both */
-  float adaptive_target;   /* default -1: off; else what adaptive_p, where samplers names it, favours; 0 to 1 */
-  float adaptive_decay;    /* default 0.9; 0 to 0.99: of what it has seen, token by token */
+  float adaptive_target;   /* -1 to 1; default -1. Below 0: off; else what adaptive_p favours, where samplers has it */
+  float adaptive_decay;    /* 0 to 0.99; default 0.9. Of what it has seen, token by token */
 } tsr_sampler_options;
 
 /* Writes the defaults, which are the program's. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */

@@ -1,6 +1,12 @@
 #include <cmath>
+#include <fmt/format.h>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <limits>
+#include <regex>
 #include <set>
+#include <string>
 
 #include "api/sampler_fields.h"
 #include "runtime/sampler_options.h"
@@ -24,6 +30,26 @@ TEST(SamplerFields, EverySettingHasOneWithTheEnginesDefault) {
     EXPECT_TRUE(names.contains(setting.name)) << setting.name;
   }
   EXPECT_EQ(names.size(), sampler_settings().size());
+}
+
+// "0 to 1" and the like, as a comment of the public header has it.
+std::string range_text(const SamplerSetting& setting) {
+  constexpr double kUnlimited = std::numeric_limits<int32_t>::max();
+  if (setting.max < kUnlimited) {
+    return fmt::format("{} to {};", setting.min, setting.max);
+  }
+  return setting.min > -kUnlimited ? fmt::format("{} or more;", setting.min) : "any number;";
+}
+
+TEST(SamplerFields, TheHeaderSaysEveryRange) {
+  std::ifstream header(TESSERA_TEST_DATA "/../../include/tessera/tessera.h");
+  const std::string text(std::istreambuf_iterator<char>(header), {});
+  for (const SamplerField& field : sampler_fields()) {
+    const std::regex line(fmt::format("\n  (float|int32_t) {}; +/\\* ([^;]*;)", field.name));
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(text, found, line)) << field.name;
+    EXPECT_EQ(found[2], range_text(*find_sampler_setting(field.name))) << field.name;
+  }
 }
 
 TEST(SamplerFields, EachValueOutOfRangeIsRefusedByName) {

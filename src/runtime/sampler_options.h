@@ -41,15 +41,15 @@ struct LogitBias {
 };
 
 struct SamplerOptions {
-  float temperature = 0.8F;         // 0 or less: always the largest logit
+  float temperature = 0.8F;         // 0: always the largest logit
   float dynatemp_range = 0;         // above 0: temperature within +- range, by the distribution's entropy
   float dynatemp_exponent = 1;      // of the entropy's share of its maximum
-  int32_t top_k = 40;               // keep the k largest; 0 or less: all
-  float top_p = 0.95F;              // keep the fewest whose probabilities reach p, at least one; 1 or more: all
-  float min_p = 0.05F;              // keep those at least p times as probable as the best; 0 or less: all
-  float typical_p = 1;              // keep those nearest to the expected surprise until they reach p; 1 or more: all
+  int32_t top_k = 40;               // keep the k largest; 0, -1: all
+  float top_p = 0.95F;              // keep the fewest whose probabilities reach p, at least one; 1: all
+  float min_p = 0.05F;              // keep those at least p times as probable as the best; 0: all
+  float typical_p = 1;              // keep those nearest to the expected surprise until they reach p; 1: all
   float top_n_sigma = -1;           // keep logits within n standard deviations of the best; 0 or less: all
-  float xtc_probability = 0;        // of leaving out all but the least of those above the threshold; 0 or less: never
+  float xtc_probability = 0;        // of leaving out all but the least of those above the threshold; 0: never
   float xtc_threshold = 0.1F;       // above 0.5: never
   int32_t min_keep = 0;             // top_p, min_p, typical_p and xtc leave at least as many; 0 counts as 1
   int32_t repeat_last_n = 64;       // tokens that the penalties look back; 0: none, -1: all
