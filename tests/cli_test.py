@@ -651,7 +651,8 @@ class Bench(CliTest):
 
     def test_wrong_lists_are_named(self):
         for flag, value, pattern in (("-p", "x", "--n-prompt.*'x' is neither"), ("-p", "9-1", "neither"), ("-n", "-3", "at least 0"),
-                                     ("-pg", "5", "two numbers"), ("-ctk", "q9", "--cache-type-k.*q9"), ("-ts", "1/y", "'y' is no number"),
+                                     ("-pg", "5", "two numbers"), ("-ctk", "q9", "--cache-type-k.*q9"),
+                                     ("-ctv", "f16,q6_k", "--cache-type-v.*q6_k.*q8_0"), ("-ts", "1/y", "'y' is no number"),
                                      ("-b", "0", "at least 1"), ("-d", "1-2000000", "more than 1000")):
             self.bad(2, pattern, "bench", "-m", LLAMA, flag, value)
         self.bad(2, "nothing to time", "bench", "-m", LLAMA, "-p", "0", "-n", "0")

@@ -1,9 +1,12 @@
 // What a caller may ask wrongly or too much of: every case is an error that names the flag or field, and what was there
 // before still works.
 
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/cache_types.h"
+#include "runtime/cache_types.h"
 #include "runtime/context.h"
 #include "tests/support/run_model.h"
 
@@ -20,6 +23,16 @@ ModelOptions tiny_options(const std::string& name = "/tiny/tiny-llama.gguf") {
   options.context.n_ubatch = 16;
   options.n_threads = 2;
   return options;
+}
+
+TEST(CacheTypes, NamesAreThoseOfTheKernels) {
+  for (const DTypeInfo& info : dtype_table()) {
+    const bool is_one = std::ranges::find(kCacheTypes, info.dtype) != kCacheTypes.end();
+    const Result<DType> found = cache_type_from_name(info.name);
+    EXPECT_EQ(found.ok(), is_one) << info.name;
+    EXPECT_TRUE(!found.ok() || *found == info.dtype) << info.name;
+  }
+  EXPECT_EQ(cache_type_from_name("").status().code(), ErrorCode::kInvalidArgument);
 }
 
 void expect_load_error(const ModelOptions& options, ErrorCode code, const std::string& part) {

@@ -19,6 +19,7 @@
 #include "generation.h"
 #include "metadata_flags.h"
 #include "report.h"
+#include "runtime/cache_types.h"
 #include "runtime/context.h"
 
 namespace tessera {
@@ -38,8 +39,8 @@ struct ModelSetting {
 
 /// What needs its own context.
 struct ContextSetting {
-  std::string k_type;
-  std::string v_type;
+  DType k_type = DType::kF16;
+  DType v_type = DType::kF16;
   int64_t n_batch = 0;
   int64_t n_ubatch = 0;
 };
@@ -77,18 +78,24 @@ Result<std::vector<DecodeTest>> read_tests(const ParsedFlags& flags) {
   return tests;
 }
 
+Result<std::vector<DType>> read_types(const ParsedFlags& flags, const std::string& flag) {
+  std::vector<DType> types;
+  for (const std::string& name : split_at(flags.get_string(flag), ',')) {
+    const Result<DType> type = cache_type_from_name(name);
+    TRY(type.status().with_context("--" + flag));
+    types.push_back(*type);
+  }
+  return types;
+}
+
 Result<std::vector<ContextSetting>> read_contexts(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const auto batches, parse_numbers("--batch-size", flags.get_string("batch-size"), 1));
   ASSIGN_OR_RETURN(const auto ubatches, parse_numbers("--ubatch-size", flags.get_string("ubatch-size"), 1));
+  ASSIGN_OR_RETURN(const auto k_types, read_types(flags, "cache-type-k"));
+  ASSIGN_OR_RETURN(const auto v_types, read_types(flags, "cache-type-v"));
   std::vector<ContextSetting> contexts;
-  for (const std::string& k : split_at(flags.get_string("cache-type-k"), ',')) {
-    for (const std::string& v : split_at(flags.get_string("cache-type-v"), ',')) {
-      for (const auto& [type, flag] : {std::pair(k, "--cache-type-k"), std::pair(v, "--cache-type-v")}) {
-        if (!dtype_from_name(type)) {
-          return Status(ErrorCode::kInvalidArgument,
-                        fmt::format("{}: '{}' is not one of f32, f16, bf16, q8_0, q4_0", flag, type));
-        }
-      }
+  for (const DType k : k_types) {
+    for (const DType v : v_types) {
       for (const int64_t n_batch : batches) {
         for (const int64_t n_ubatch : ubatches) {
           contexts.push_back({k, v, n_batch, n_ubatch});
@@ -174,8 +181,8 @@ Json record_of(const Model& model, const ModelSetting& setting, const ContextSet
               {"n_batch", context.n_batch},
               {"n_ubatch", context.n_ubatch},
               {"n_threads", setting.n_threads > 0 ? setting.n_threads : available.front().n_threads},
-              {"type_k", context.k_type},
-              {"type_v", context.v_type},
+              {"type_k", dtype_name(context.k_type)},
+              {"type_v", dtype_name(context.v_type)},
               {"n_gpu_layers", 0},
               {"split_mode", summary.split_mode},
               {"main_gpu", 0},
@@ -340,9 +347,9 @@ class Bench {
     return most;
   }
 
-  static std::string larger_type(const std::string& a, const std::string& b) {
+  static DType larger_type(DType a, DType b) {
     constexpr uint64_t kElems = 256;  // whole blocks of every type
-    return row_bytes(*dtype_from_name(b), kElems) > row_bytes(*dtype_from_name(a), kElems) ? b : a;
+    return row_bytes(b, kElems) > row_bytes(a, kElems) ? b : a;
   }
 
   static void clear_line() {
@@ -359,8 +366,8 @@ class Bench {
     }
     options.n_batch = setting.n_batch;
     options.n_ubatch = setting.n_ubatch;
-    options.k_type = dtype_from_name(setting.k_type).value();
-    options.v_type = dtype_from_name(setting.v_type).value();
+    options.k_type = setting.k_type;
+    options.v_type = setting.v_type;
     return options;
   }
 

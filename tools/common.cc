@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "metadata_flags.h"
 #include "progress_bar.h"
+#include "runtime/cache_types.h"
 
 namespace tessera {
 namespace {
@@ -50,8 +51,8 @@ ModelOptions placement_options(const ParsedFlags& flags) {
   options.context.n_batch = static_cast<int64_t>(flags.get_uint("batch-size"));
   options.context.n_ubatch = static_cast<int64_t>(flags.get_uint("ubatch-size"));
   // The flag table lists the types; each is one that the engine knows.
-  options.context.k_type = dtype_from_name(flags.get_string("cache-type-k")).value();
-  options.context.v_type = dtype_from_name(flags.get_string("cache-type-v")).value();
+  options.context.k_type = cache_type_from_name(flags.get_string("cache-type-k")).value();
+  options.context.v_type = cache_type_from_name(flags.get_string("cache-type-v")).value();
   return options;
 }
 

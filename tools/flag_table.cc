@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "flag_rows.h"
+#include "runtime/cache_types.h"
 #include "runtime/embedding.h"
 #include "runtime/engine.h"
 
@@ -60,8 +61,6 @@ constexpr CommandRow kCommands[] = {
      .max_positional = 1,
      .example = "tessera help run"},
 };
-
-constexpr std::string_view kCacheTypes = "f32 f16 bf16 q8_0 q4_0";
 
 // What goes in.
 constexpr FlagRow kInputRows[] = {
@@ -456,7 +455,7 @@ constexpr FlagRow kEngineRows[] = {
      .shorts = "-ctk",
      .kind = FlagKind::kEnum,
      .default_text = "f16",
-     .choices = kCacheTypes,
+     .choices = kCacheTypeNames,
      .group = kMemory,
      .commands = kPlanned,
      .help = "Type of the cached keys",
@@ -465,7 +464,7 @@ constexpr FlagRow kEngineRows[] = {
      .shorts = "-ctv",
      .kind = FlagKind::kEnum,
      .default_text = "f16",
-     .choices = kCacheTypes,
+     .choices = kCacheTypeNames,
      .group = kMemory,
      .commands = kPlanned,
      .help = "Type of the cached values",

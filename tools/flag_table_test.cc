@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cache_types.h"
+
 namespace tessera {
 namespace {
 
@@ -61,6 +63,18 @@ TEST(FlagTable, FamiliarNamesWork) {
   EXPECT_TRUE(flags->given("conversation"));
   EXPECT_THAT(flags->notes(), ElementsAre(HasSubstr("row is called tensor"), HasSubstr("-ngl has no effect"),
                                           HasSubstr("-fa has no effect")));
+}
+
+// bench takes lists of them, which are texts.
+TEST(FlagTable, BenchSaysEveryCacheType) {
+  const auto& rows = tessera_flags().flags;
+  const auto row =
+      std::ranges::find_if(rows, [](const FlagRow& r) { return r.name == "cache-type-k" && r.commands == "bench"; });
+  ASSERT_NE(row, rows.end());
+  std::istringstream names{std::string(kCacheTypeNames)};
+  for (std::string name; names >> name;) {
+    EXPECT_THAT(std::string(row->help), HasSubstr(name));
+  }
 }
 
 // Of a server's command line, what has to change is told in one go, and the rest is no mistake.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "api/handles.h"
+#include "runtime/cache_types.h"
 
 namespace tessera::api {
 namespace {
@@ -21,12 +22,8 @@ tsr_context_options default_context_options() {
 }
 
 Result<DType> cache_type(const char* name, const char* field) {
-  const std::string wanted = option_or(name, kCacheType);
-  const std::optional<DType> type = dtype_from_name(wanted);
-  if (!type) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is \"{}\"; known are f32, f16, bf16, q8_0, q4_0", field, wanted));
-  }
+  const Result<DType> type = cache_type_from_name(option_or(name, kCacheType));
+  TRY(type.status().with_context(field));
   return *type;
 }
 

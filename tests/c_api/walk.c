@@ -198,8 +198,9 @@ static void walk_loading(void) {
   EXPECT_LOAD(TSR_DOES_NOT_FIT, device_memory, budget);
   options.n_device_memory = 0;
   EXPECT_OK(tsr_context_options_init(&plan, sizeof plan));
-  plan.cache_type_k = "q3_k";
-  EXPECT_LOAD(TSR_UNSUPPORTED, planned_context, &plan);
+  plan.cache_type_k = "q3_k"; /* a type, but of no cache */
+  EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
+  EXPECT(strstr(tsr_last_error(), "cache_type_k") != NULL && strstr(tsr_last_error(), "q8_0") != NULL);
   plan.cache_type_k = "floats";
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
   EXPECT_BAD(tsr_model_load(NULL, NULL, &model));
