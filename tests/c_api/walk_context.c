@@ -182,7 +182,7 @@ void walk_context_options(const tsr_model* model) {
   EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_ubatch, -7);
   EXPECT_CREATE(TSR_INVALID_ARGUMENT, n_seq_max, 0);
   EXPECT_CREATE(TSR_INVALID_ARGUMENT, cache_type_k, "f17");
-  EXPECT_CREATE(TSR_UNSUPPORTED, cache_type_v, "q6_k");
+  EXPECT_CREATE(TSR_INVALID_ARGUMENT, cache_type_v, "q6_k");
   EXPECT_CREATE(TSR_INVALID_ARGUMENT, size, 5);
   EXPECT_CREATE(TSR_UNSUPPORTED, cache_type_k, "q8_0"); /* heads of 16 are no whole blocks */
   options.n_seq_max = 64;                               /* about 500 GB */
