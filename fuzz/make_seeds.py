@@ -101,17 +101,52 @@ def section(kind, content):
     return struct.pack("<IIQQ", kind, 0, len(content), 0) + content + bytes(-len(content) % 8)
 
 
+# As state_fuzz.cc has them: n_kv_heads, k_dim, v_dim, window; and layer, key heads, value heads, k_dim, v_dim, taps.
+LAYERS = [(2, 8, 32, 0), (1, 4, 32, 8)]
+REC_LAYERS = [(2, 1, 2, 2, 3, 4), (3, 1, 1, 1, 1, 2)]
+
+
+def rec_state(length):
+    """The recurrent state behind so many tokens: the convolutions' last inputs and the matrices, all f32."""
+    floats = sum(min(taps - 1, length) * (2 * n_keys * k_dim + n_values * v_dim) + n_values * k_dim * v_dim
+                 for _, n_keys, n_values, k_dim, v_dim, taps in REC_LAYERS)
+    return bytes(4 * floats)
+
+
+def state_sections(n_tokens, first=0, snapshots=None):
+    """One sequence. first: position of the windowed layer; snapshots: their lengths, of a model with recurrent layers."""
+    n_layers = len(LAYERS) + (0 if snapshots is None else len(REC_LAYERS))
+    rows = bytes(2 * n_tokens * (16 + 34) + (n_tokens - first) * (8 + 34))
+    firsts = struct.pack(f"<{n_layers}q", 0, first, *[0] * (n_layers - 2))
+    sections = [section(2, struct.pack(f"<qqq{n_tokens}i", 0, 0, n_tokens, *[7] * n_tokens)), section(3, firsts + rows)]
+    if snapshots is not None:
+        states_held = [*snapshots, n_tokens] if n_tokens else snapshots
+        sections.append(section(5, struct.pack(f"<{1 + len(snapshots)}q", len(snapshots), *snapshots) +
+                                b"".join(rec_state(length) for length in states_held)))
+    return sections
+
+
+def save_state(name, is_recurrent, sequence, sections):
+    """sections: those behind the memory."""
+    layers = LAYERS + ([(0, 0, 0, 0)] * 2 if is_recurrent else [])
+    rec_layers = REC_LAYERS if is_recurrent else []
+    memory = struct.pack("<IIqq", 1, 8, 10, len(layers)) + b"".join(struct.pack("<4q", *layer) for layer in layers)
+    memory += struct.pack("<q", len(rec_layers)) + b"".join(struct.pack("<6q", *layer) for layer in rec_layers)
+    sections = [section(1, memory), *sections]
+    head = b"TSRSTATE" + struct.pack("<IIQ", 1, len(sections), 0) + bytes(16) + struct.pack("<IIQQ", sequence, 0, 0, 0)
+    save("state", name, bytes([sequence + 2 * is_recurrent]) + head + b"".join(sections))
+
+
 def states():
-    """As state_fuzz.cc takes them: the scope, then a state of its shape; the target sets sizes and checksums."""
-    memory = section(1, struct.pack("<IIqq", 1, 8, 10, 2) + struct.pack("<8q", 2, 8, 32, 0, 1, 4, 32, 8))
-    sequence = section(2, struct.pack("<qqq3i", 0, 0, 3, 7, 8, 9))
-    kv = section(3, struct.pack("<qq", 0, 0) + bytes(2 * 3 * (16 + 34) + 3 * (8 + 34)))
-    windowed = section(3, struct.pack("<qq", 0, 2) + bytes(2 * 3 * (16 + 34) + 1 * (8 + 34)))
+    """As state_fuzz.cc takes them: scope and shape, then a state of that shape; the target sets sizes and checksums."""
     logits = section(4, struct.pack("<q", 1) + bytes(40))
-    for name, scope, sections in (("whole", 0, [memory, sequence, kv, logits]), ("sequence", 1, [memory, sequence, kv]),
-                                  ("window", 0, [memory, sequence, windowed, logits]), ("empty", 0, [memory, logits])):
-        head = b"TSRSTATE" + struct.pack("<IIQ", 1, len(sections), 0) + bytes(16) + struct.pack("<IIQQ", scope, 0, 0, 0)
-        save("state", name, bytes([scope]) + head + b"".join(sections))
+    save_state("whole", False, False, [*state_sections(3), logits])
+    save_state("window", False, False, [*state_sections(3, first=2), logits])
+    save_state("empty", False, False, [logits])
+    save_state("sequence", False, True, state_sections(3))
+    save_state("recurrent_whole", True, False, [*state_sections(3, first=1, snapshots=[2]), logits])
+    save_state("recurrent_sequence", True, True, state_sections(6, snapshots=[1, 4, 6]))
+    save_state("recurrent_nothing", True, True, state_sections(0, snapshots=[]))
 
 
 def grammars():

@@ -567,7 +567,9 @@ class OutlineReader {
       return damaged(tokens_at_, "its tokens do not match their checksum");
     }
     sequence.tokens.resize(n_tokens_);
-    std::memcpy(sequence.tokens.data(), content.data() + sizeof(SequenceHead), n_tokens_ * sizeof(int32_t));
+    if (n_tokens_ > 0) {  // no pointer to no tokens for memcpy
+      std::memcpy(sequence.tokens.data(), content.data() + sizeof(SequenceHead), n_tokens_ * sizeof(int32_t));
+    }
     return {};
   }
 

@@ -243,6 +243,19 @@ TEST(StateFormat, AnOutlineIsReadFromTheHeadsAlone) {
   }
 }
 
+TEST(StateFormat, AnOutlineOfNoTokensIsEmpty) {
+  for (const StateShape& shape : {small_shape(), hybrid_shape()}) {
+    StateContent content;
+    content.whole = false;
+    content.sequences = {{0, {}, {{0}, {0}}}};
+    const std::vector<std::byte> bytes = saved(shape, content);
+    const auto outline = read_state_outline(shape, bytes.size(), reader_of(bytes));
+    ASSERT_TRUE(outline.ok()) << outline.status().message();
+    EXPECT_TRUE(outline->tokens.empty() && outline->snapshots.empty());
+    EXPECT_EQ(outline->kv.size(), 2u);
+  }
+}
+
 // A file may have any size, without as many bytes on the disk.
 TEST(StateFormat, AnOutlineAllocatesNothingThatADamagedNumberSays) {
   const StateShape shape = hybrid_shape();
