@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import re
 import struct
 
 DATA = pathlib.Path("tests/data/templates")
@@ -83,18 +84,50 @@ def ggufs():
     save("gguf", "empty", b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
 
 
+# Where every step of a sampler has an effect: settings that sampler_fuzz.cc finds all away from their defaults.
+ALL_SETTINGS = {
+    "temperature": 0.7, "dynatemp_range": 0.25, "dynatemp_exponent": 1.5, "top_k": 12, "top_p": 0.9, "min_p": 0.02,
+    "typical_p": 0.95, "top_n_sigma": 3, "xtc_probability": 0.5, "xtc_threshold": 0.2, "min_keep": 2, "repeat_last_n": 16,
+    "repeat_penalty": 1.25, "frequency_penalty": 0.5, "presence_penalty": 0.25, "dry_multiplier": 0.75, "dry_base": 1.5,
+    "dry_allowed_length": 1, "dry_penalty_last_n": 32, "mirostat": 0, "mirostat_tau": 3, "mirostat_eta": 0.25,
+    "adaptive_target": 0.5, "adaptive_decay": 0.75}
+
+
+def sampler_tables():
+    """The names of the settings and of the steps, each in the order of its table."""
+    source = pathlib.Path("src/runtime/sampler_options.cc").read_text(encoding="utf-8")
+    settings = re.findall(r'^    \{"(\w+)", "\w*", &Options::', source, re.M)
+    steps = re.findall(r"^    \{SamplerStep::\w+, '\w', \"(\w+)\"", source, re.M)
+    return settings, steps
+
+
 def samplers():
-    """As sampler_fuzz.cc takes them: the settings, a chain of all steps, breakers, history, logits."""
+    """As sampler_fuzz.cc takes them: settings, a chain, biases, a seed, breakers, a grammar, history, logits."""
     rng = random.Random(4)
-    for i in range(4):
-        data = b""
-        for k in range(22):
-            kind = (0, 2, 1, 2)[(i + k) % 4]
-            data += bytes([kind, rng.randrange(1, 60)] if kind else [kind])
-        data += bytes([9, *range(9), 0]) + struct.pack("<H", i) + bytes([1, 1, 2, 1])
+    settings, steps = sampler_tables()
+    unknown = sorted(set(settings) ^ set(ALL_SETTINGS))
+    if unknown:
+        raise SystemExit(f"settings without a value, or values without a setting: {unknown}")
+
+    def save_sampler(name, chain, changes, grammar=0):
+        values = ALL_SETTINGS | changes
+        data = b"".join(b"\3" + struct.pack("<f", values[setting]) for setting in settings)
+        data += bytes([len(chain), *map(steps.index, chain)])
+        data += bytes([1, 8 + 6]) + struct.pack("<f", -1.5) + struct.pack("<H", 7)  # a bias of token 6; the seed
+        data += bytes([1, 1, 2, 1, grammar])
         data += bytes([20] + [rng.randrange(8) for _ in range(20)])
         data += b"".join(bytes([0, rng.randrange(256)]) for _ in range(24))
-        save("sampler", f"chain_{i}", data)
+        save("sampler", name, data)
+
+    usual = steps[:steps.index("temperature") + 1]
+    save_sampler("all", steps, {})
+    save_sampler("usual", usual, {"adaptive_target": -1})
+    save_sampler("infill", ["top_k", "top_p", "infill"], {"top_k": 20})
+    save_sampler("greedy", usual, {"temperature": 0, "dynatemp_range": 0})
+    for version in (1, 2):
+        save_sampler(f"mirostat_{version}", usual, {"mirostat": version})
+    for grammar in range(4):
+        save_sampler(f"grammar_{grammar}", ["top_k", "infill", "temperature"] if grammar == 1 else usual, {}, 4 + grammar)
 
 
 def section(kind, content):

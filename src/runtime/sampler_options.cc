@@ -62,6 +62,7 @@ constexpr StepNames kSteps[] = {
     {SamplerStep::kInfill, 'i', "infill", ""},
     {SamplerStep::kAdaptiveP, 'a', "adaptive_p", "adaptive-p"},
 };
+static_assert(std::size(kSteps) == kSamplerStepKinds);
 
 const StepNames& names_of(SamplerStep step) {
   return *std::ranges::find(kSteps, step, &StepNames::step);

@@ -33,6 +33,7 @@ enum class SamplerStep {
   kInfill,     // these two are in no chain that does not name them
   kAdaptiveP,  // draws last, wherever it stands
 };
+inline constexpr size_t kSamplerStepKinds = static_cast<size_t>(SamplerStep::kAdaptiveP) + 1;
 
 /// Added to the logit of one token, before everything else; minus infinity bans it.
 struct LogitBias {
