@@ -23,7 +23,7 @@ requests that began are answered; then each is asked again without switches, and
 The environment says where the reference is: REFERENCE is what comes before `llama-server` on a command line, and
 REFERENCE_FOLDER the model's folder as it sees it.
 
-Exit status 1 when a request failed or a reply differed.
+Exit status 1 when a request failed or a reply differed, when a round had no answer, and when tessera's exit code is not 0.
 """
 import argparse
 import asyncio
@@ -46,7 +46,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests/data/goldens/corpus.txt"
 START_TIMEOUT_S = 300
-STALL_S = 900  # a stream that is silent so long has failed
+STALL_S = 900  # a stream that is silent so long has failed: the wait for a slot is the longest silence
+SILENCE_S = 120  # a server from which no stream hears anything so long before a round ends hangs
+EVENT = b"\ndata: "  # begins an event; inside a text, a line's end is escaped
 COLUMNS = ["machine", "model", "engine", "round", "clients", "slots", "context", "threads", "seconds", "answers", "errors",
            "generated_per_s", "prompt_per_s", "first_token_p50_ms", "first_token_p90_ms", "first_token_p99_ms",
            "first_token_most_ms", "rss_first_mib", "rss_last_mib", "rss_most_mib", "client_cpu_share"]
@@ -64,6 +66,7 @@ class Stream(asyncio.Protocol):
         self.head = b""
         self.status = 0
         self.tail = b""
+        self.heard = self.begun
         self.stopped = False
         self.body = []
         self.transport = None
@@ -74,14 +77,16 @@ class Stream(asyncio.Protocol):
         transport.write(self.request)
 
     def data_received(self, data):
+        self.heard = time.monotonic()
         if not self.status:
             self.head += data
             head, end, data = self.head.partition(b"\r\n\r\n")
             if not end:
                 return
+            self.tail = b"\n"  # of the head: the first event may follow it at once
             self.status = int(head.split(b" ", 2)[1])
         seen = self.tail + data
-        n = seen.count(b"data: ") - self.tail.count(b"data: ")
+        n = seen.count(EVENT) - self.tail.count(EVENT)
         if n and self.first_token is None:
             self.first_token = time.monotonic()
         self.n_events += n
@@ -130,7 +135,11 @@ async def ask(port, stream):
     """Runs the stream to its end; its `failed` then says why it is no answer, if it is none."""
     try:
         await asyncio.get_running_loop().create_connection(lambda: stream, "127.0.0.1", port)
-        await asyncio.wait_for(asyncio.shield(stream.done), STALL_S)
+        while not stream.done.done():
+            left_s = stream.heard + STALL_S - time.monotonic()
+            if left_s <= 0:
+                raise asyncio.TimeoutError(f"nothing came for {STALL_S} s")
+            await asyncio.wait([stream.done], timeout=left_s)
         stream.failed = stream.failure()
     except (OSError, asyncio.TimeoutError) as error:
         stream.failed = f"{type(error).__name__}: {error}"
@@ -190,12 +199,15 @@ class Engine:
         return int(found[1]) / 1024 if found else 0.0
 
     def stop(self):
+        """None, or what was wrong with its end."""
         self.process.terminate()
         try:
-            return self.process.wait(120)
+            code = self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
+            self.process.wait()
+            return f"{self.name} did not end within 120 s"
+        return f"{self.name} ended with exit code {code}" if code else None
 
 
 def free_port():
@@ -292,6 +304,13 @@ async def run_round(args, engine, requests, numbers=None, drains=False, keeps_re
     for outcome in await asyncio.gather(*clients, *side, return_exceptions=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
             raise outcome
+    # What is cut off at the end is no error, unless the server has stopped answering.
+    heard = max((stream.heard for stream in [*result.streams.values(), *result.cut]), default=begun)
+    silence = begun + result.seconds - heard
+    if silence > SILENCE_S:
+        result.errors.append(f"no stream heard anything for the last {silence:.0f} s")
+    if not result.streams:
+        result.errors.append("no request was answered")
     return result
 
 
@@ -327,6 +346,14 @@ def print_row(row):
           f"  RSS {row['rss_first_mib']} -> {row['rss_last_mib']} MiB  client {row['client_cpu_share'] * 100:.0f} % of a CPU", flush=True)
 
 
+def stop_engines(engines):
+    """Stops all of them. How many of ours ended otherwise than they should: those that are only compared may."""
+    faults = [fault for engine in engines if (fault := engine.stop()) and engine.name == "tessera"]
+    for fault in faults:
+        print(f"    {fault}", flush=True)
+    return len(faults)
+
+
 def print_errors(result):
     for error in result.errors[:10]:
         print(f"    {error}", flush=True)
@@ -343,10 +370,11 @@ def write_rows(path, rows):
 
 
 async def compare_engines(args, requests):
-    engines = [start_tessera(args)] if args.only != "reference" else []
-    engines += [start_reference(args)] if args.only != "tessera" else []
-    rows, n_errors = [], 0
+    starts = {"tessera": start_tessera, "reference": start_reference}
+    engines, rows, n_errors = [], [], 0
     try:
+        for name in [args.only] if args.only else starts:
+            engines.append(starts[name](args))
         for engine in engines:
             await engine.ready()
         for number in range(1, args.rounds + 1):
@@ -356,8 +384,7 @@ async def compare_engines(args, requests):
                 print_row(rows[-1])
                 n_errors += print_errors(result)
     finally:
-        for engine in engines:
-            engine.stop()
+        n_errors += stop_engines(engines)
     for engine in engines:
         mine = [row for row in rows if row["engine"] == engine.name]
         growth = mine[-1]["rss_last_mib"] - mine[0]["rss_last_mib" if len(mine) > 1 else "rss_first_mib"]
@@ -374,12 +401,12 @@ async def compare_engines(args, requests):
 
 
 async def compare_switching(args, requests):
-    engine = start_tessera(args)
+    engine, n_errors = start_tessera(args), 0
     try:
         await engine.ready()
         moved = await run_round(args, engine, requests, drains=True, keeps_reply=True, switch_every=args.switch_every)
         print_row(moved.row(args, engine, 1))
-        n_errors = print_errors(moved)
+        n_errors += print_errors(moved)
         if moved.switches:
             times = sorted(moved.switches)
             print(f"{len(times)} switches, {percentile(times, 50)} ms (median), {percentile(times, 100)} ms (most)")
@@ -390,7 +417,7 @@ async def compare_switching(args, requests):
         print_row(still.row(args, engine, 2))
         n_errors += print_errors(still)
     finally:
-        engine.stop()
+        n_errors += stop_engines([engine])
     differing = [i for i, stream in still.streams.items() if stream.text() != moved.streams[i].text()]
     print(f"{len(still.streams) - len(differing)} of {len(still.streams)} replies are equal with and without switches"
           + (f"; not those of requests {differing[:10]}" if differing else ""))
