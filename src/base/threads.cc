@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cmath>
 #include <csignal>
 #include <ctime>
-#include <fstream>
 #include <linux/futex.h>
 #include <new>
 #include <pthread.h>
@@ -14,6 +14,8 @@
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+
+#include "base/cgroup.h"
 
 namespace tessera {
 namespace {
@@ -34,23 +36,13 @@ uint32_t* futex_word(const std::atomic<uint32_t>& value) {
   return const_cast<uint32_t*>(reinterpret_cast<const uint32_t*>(&value));
 }
 
-// Threads' worth of time that a container may use; INT_MAX without a quota.
-int container_quota_threads() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  double quota_us = 0;
-  double period_us = 0;
-  if (!(file >> quota_us >> period_us) || quota_us <= 0 || period_us <= 0) {
-    return INT_MAX;
-  }
-  return static_cast<int>(std::clamp(quota_us / period_us + 0.5, 1.0, 1e6));
-}
-
 }  // namespace
 
 int hardware_threads() {
   const auto n_cpus = static_cast<int>(allowed_cpus().size());
   const int n = n_cpus > 0 ? n_cpus : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, std::min(n, container_quota_threads()));
+  const double quota = std::round(cgroup_cpus(cgroup_folders()));
+  return std::max(1, static_cast<int>(std::min(static_cast<double>(n), quota)));
 }
 
 std::vector<int> allowed_cpus() {

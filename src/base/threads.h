@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-/// Threads that this process can run at once: its processor affinity, cut by a container's CPU quota. At least 1.
+/// Threads that this process can run at once: its processor affinity, cut by its groups' quota (cgroup.h). At least 1.
 int hardware_threads();
 
 /// CPUs that the calling thread may run on, ascending; empty where the system does not say.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/proc.h"
 #include "base/threads.h"
 
@@ -27,13 +28,9 @@ CpuHost cpu_host() {
     host.memory_bytes = page_bytes() * static_cast<uint64_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
     host.available_bytes = page_bytes() * static_cast<uint64_t>(std::max(1L, sysconf(_SC_AVPHYS_PAGES)));
   }
-  // A container's limit; "max" and a missing file read as 0.
-  const uint64_t limit = proc_number(proc_text("/sys/fs/cgroup/memory.max"));
-  if (limit != 0 && limit < host.memory_bytes) {
-    const uint64_t used = proc_number(proc_text("/sys/fs/cgroup/memory.current"));
-    host.memory_bytes = limit;
-    host.available_bytes = std::min(host.available_bytes, limit - std::min(used, limit));
-  }
+  const CgroupMemory group = cgroup_memory(cgroup_folders());
+  host.memory_bytes = std::min(host.memory_bytes, group.limit_bytes);
+  host.available_bytes = std::min(host.available_bytes, group.free_bytes);
   return host;
 }
 

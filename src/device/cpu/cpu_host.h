@@ -1,5 +1,6 @@
 #pragma once
-// What the machine under the CPU devices is: processor and memory, read from /proc and the container's limits.
+// What the machine under the CPU devices is: processor and memory, read from /proc and the limits of the control groups
+// that the process is in (base/cgroup.h: version 2 alone).
 
 #include <cstdint>
 #include <string>
@@ -10,7 +11,7 @@ namespace tessera {
 struct CpuHost {
   std::string processor;         // as the processor names itself; "unknown processor" where it does not
   int n_threads = 1;             // that this process can run at once
-  uint64_t memory_bytes = 0;     // of the machine or the container, whichever is less
+  uint64_t memory_bytes = 0;     // of the machine or of a group, whichever is least
   uint64_t available_bytes = 0;  // of these, what can be had now without swapping
 };
 
