@@ -288,6 +288,7 @@ def https():
             ("chunks", 3, "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n"),
             ("bytes", 0, "GET /b HTTP/1.1\r\nX: " + "a" * 1500 + "\r\n\r\n"),  # one by one
             ("old", 255, "HEAD /d HTTP/1.0\r\n\r\n"),
+            ("head", 255, "HEAD /b HTTP/1.1\r\n\r\nGET /1 HTTP/1.1\r\n\r\n"),  # of a stream
             ("expect", 40, "PUT /f HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"),
             ("pipelined", 255, "GET /1 HTTP/1.1\r\n\r\n" * 5 + "GET /2 HTTP/1.1\r\nConnection: close\r\n\r\n")):
         save("http", name, bytes([pause]) + data.encode())

@@ -143,13 +143,15 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
     if (gone_ || status_ == 0 || complete_) {
       return false;
     }
-    send(has_chunks_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::string(text), false);
+    if (!is_head_) {
+      send(has_chunks_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::string(text), false);
+    }
     return true;
   }
   void end_events() override {
     const std::lock_guard lock(mutex_);
     if (status_ != 0 && !complete_) {
-      send(has_chunks_ ? "0\r\n\r\n" : "", true);
+      send(has_chunks_ && !is_head_ ? "0\r\n\r\n" : "", true);
       complete_ = true;
     }
   }
@@ -403,7 +405,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (n == 0 && read_error != asio::error::would_block) {
         self->half_closed_ = true;
         if (self->watched_.expired()) {
-          self->close();  // it could not be answered
+          // Its answer may be on its way to this thread. If none is, none could be made.
+          asio::post(self->shared_->io, [self] {
+            if (self->in_flight_) {
+              self->close();
+            }
+          });
         } else {
           self->tell_gone();
         }
@@ -520,6 +527,9 @@ void Exchange::begin_events(std::chrono::seconds ping) {
     headers.emplace_back("Transfer-Encoding", "chunked");
   }
   std::string text = head(200, "text/event-stream", headers) + "\r\n";
+  if (is_head_) {  // has no body to put one in
+    ping = {};
+  }
   asio::post(shared_->io, [connection = connection_, text = std::move(text), ping, chunks = has_chunks_]() mutable {
     if (const auto alive = connection.lock()) {
       alive->send(std::move(text), /*last=*/false, /*keep_alive=*/true);
