@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/hex.h"
 #include "base/units.h"
 #include "metadata_flags.h"
 #include "progress_bar.h"
@@ -15,13 +16,6 @@ namespace tessera {
 namespace {
 
 constexpr uint64_t kInputBytesMax = uint64_t{1} << 30;
-
-int hex_value(char digit) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  const auto lower = static_cast<char>(digit >= 'A' && digit <= 'F' ? digit + ('a' - 'A') : digit);
-  const size_t value = kDigits.find(lower);
-  return value == std::string_view::npos ? -1 : static_cast<int>(value);
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
+#include "base/hex.h"
 #include "tokenizer/utf8.h"
 
 namespace tessera {
@@ -17,13 +18,6 @@ bool is_digit(char c) {
 }
 bool is_name(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
-}
-int hex_value(char c) {
-  if (is_digit(c)) {
-    return c - '0';
-  }
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 uint32_t code_point_of(std::string_view character) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <vector>
 
+#include "base/hex.h"
 #include "runtime/grammar/gbnf_text.h"
 #include "tokenizer/utf8.h"
 
@@ -325,9 +326,7 @@ Result<uint32_t> PatternParser::parse_hex(size_t n_digits) {
   uint32_t code = 0;
   size_t n = 0;
   for (; n < (braced ? 6 : n_digits); ++n, ++pos_) {
-    const char c = at(pos_);
-    const auto lower = static_cast<char>(c | 0x20);
-    const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+    const int digit = hex_value(at(pos_));
     if (digit < 0) {
       break;
     }
