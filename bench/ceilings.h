@@ -6,53 +6,66 @@
 // or one add, so a multiply-add counts two. x86-64 with AVX2.
 
 #include <algorithm>
-#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <immintrin.h>
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <sys/mman.h>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/checked.h"
+#include "device/cpu/cpu_device.h"
 #include "device/cpu/cpu_launch.h"
+#include "device/cpu/cpu_team.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "timing.h"
 
 namespace tessera::bench {
 
-/// The same of run(launch) by every member of a team; of more than one thread from their common start until the last
-/// is done.
-template <class Run>
-double fastest(int n_runs, int n_threads, const Run& run) {
-  if (n_threads == 1) {
-    return fastest(n_runs, [&] { run(CpuLaunch{}); });
+/// A team as the engine starts them: of the calling thread and n_threads - 1 others.
+inline std::shared_ptr<CpuTeam> start_team(int n_threads) {
+  return CpuTeam::start("bench", n_threads, CpuDeviceOptions().spin_us).value();
+}
+
+/// Seconds of the fastest of n_runs runs of a list by a team, which shares work as the engine's teams do; of a team of
+/// one in its CPU time.
+inline double fastest(int n_runs, CpuTeam& team, const CommandList& list, const LaunchSizes& sizes) {
+  if (team.n_threads() == 1) {
+    return fastest(n_runs, [&] { team.run(list, sizes); });
   }
   double best = 1e30;
-  std::barrier<> meet(n_threads);
-  const auto work = [&](int thread) {
-    for (int i = 0; i < n_runs; ++i) {
-      meet.arrive_and_wait();
-      const auto start = std::chrono::steady_clock::now();
-      run(CpuLaunch{thread, n_threads});
-      meet.arrive_and_wait();
-      if (thread == 0) {
-        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      }
-    }
-  };
-  std::vector<std::thread> team;
-  for (int thread = 1; thread < n_threads; ++thread) {
-    team.emplace_back(work, thread);
-  }
-  work(0);
-  for (std::thread& member : team) {
-    member.join();
+  for (int i = 0; i < n_runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    team.run(list, sizes);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return best;
+}
+
+/// The same of run(launch) by every member of a team.
+template <class Run>
+double fastest(int n_runs, int n_threads, const Run& run) {
+  const KernelFn kernel = [](void* launch, const void* args, const LaunchSizes& /*sizes*/) {
+    (*static_cast<const Run*>(args))(*static_cast<const CpuLaunch*>(launch));
+  };
+  const std::shared_ptr<const void> args(std::shared_ptr<void>(), &run);  // the caller's
+  const Command command = {.kernel = kernel, .args = args, .copy = {}, .name = "run"};
+  return fastest(n_runs, *start_team(n_threads), {command}, {});
+}
+
+/// The instruction set of this name; none where this processor lacks it.
+inline std::optional<CpuIsa> isa_from_name(std::string_view name) {
+  for (const CpuIsa isa : cpu_isas()) {
+    if (cpu_isa_name(isa) == name) {
+      return isa;
+    }
+  }
+  return std::nullopt;
 }
 
 /// Memory that starts on a huge page, and lies in huge pages where the system has them.

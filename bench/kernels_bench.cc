@@ -1,27 +1,31 @@
-// Every op the CPU registers, at the sizes of a model of 1.1 G weights: what it reads and writes, and computes, per
-// second, and its share of the ceiling, measured in the same run, that it comes closest to.
+// Every op the CPU registers: what it reads and writes, and computes, per second, and its share of the ceiling,
+// measured in the same run, that it comes closest to. Sizes are those of a model of 1.1 G weights; of 30 G with 3 G
+// active for the ops of experts (expert_cases.h), and of qwen35 models for those of recurrent layers
+// (recurrent_cases.h).
 //
 //   kernels_bench [--isa portable|avx2|avxvnni|avx512|all] [--op NAME]... [--dtype NAME]... [--tokens N,...]
 //                 [--threads N] [--footprint MIB] [--csv]
 //
 // Default: the best instruction set, one thread, 1 and 512 tokens. --dtype: weights of these types, and caches whose
-// keys and values are both of them; without it all weights, and caches of one type. A product with up to 8 tokens reads
-// copies of its weight that fill the footprint (default 64 MiB, about a small model), and the read rate is that of a
-// buffer of the same size; give more than the last cache holds to measure memory. Other ops run on one set of operands,
-// which lies in a cache as in a model: few tokens can exceed the memory's rate, and their time is what counts. Bytes
-// are those the op's header states; a multiply-add counts two operations. Fastest of several runs; one thread in its
-// CPU time.
+// keys and values are both of them; without it all weights, and caches of one type. A product or upload with up to 8
+// tokens reads copies of its weights that fill the footprint (default 64 MiB, about a small model), and the read rate
+// is that of a buffer of the same size; give more than the last cache holds to measure memory. Other ops run on one set
+// of operands, which lies in a cache as in a model: few tokens can exceed the memory's rate, and their time is what
+// counts. Bytes are those the op's header states; a multiply-add counts two operations. Threads are a team as the
+// engine's (device/cpu/cpu_team.h), and its barrier is part of the time. Fastest of several runs; one thread in its CPU
+// time. Fails where nothing was measured.
 
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "ceilings.h"
+#include "expert_cases.h"
+#include "kernel_case.h"
 #include "kernels/kernel_table.h"
 #include "kernels/ops/add.h"
 #include "kernels/ops/affine.h"
@@ -35,17 +39,16 @@
 #include "kernels/ops/rope_table.h"
 #include "kernels/ops/scale.h"
 #include "matmul_case.h"
+#include "recurrent_cases.h"
 
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kEmbd = 2048;
 constexpr int64_t kFfn = 5632;
 constexpr int64_t kVocab = 32000;
 constexpr int64_t kHeads = 32;
 constexpr int64_t kKvHeads = 4;
 constexpr int64_t kHeadDim = 64;
-constexpr int64_t kDecodeTokens = 8;  // up to here a product streams its weight
 
 struct Options {
   std::vector<CpuIsa> isas = {cpu_isas().back()};
@@ -56,41 +59,6 @@ struct Options {
   uint64_t footprint = uint64_t{64} << 20;
   bool csv = false;
 };
-
-/// One thing to time.
-struct Case {
-  std::string variant;  // types, and what is fused in
-  std::string shape;
-  double bytes = 0;  // of one call
-  double ops = 0;
-  bool int8 = false;  // the operations are of 8-bit integers
-  int n_calls = 1;    // calls of run
-  std::function<void(CpuLaunch)> run;
-};
-
-/// Float rows of random numbers.
-class Rows {
- public:
-  Rows(int64_t rows, int64_t width) : values_(std::make_shared<std::vector<float>>(static_cast<size_t>(rows * width))) {
-    std::mt19937 random(static_cast<uint32_t>(rows + width));
-    std::normal_distribution<float> normal;
-    std::generate(values_->begin(), values_->end(), [&] { return normal(random); });
-  }
-  [[nodiscard]] float* data() const { return values_->data(); }
-
- private:
-  std::shared_ptr<std::vector<float>> values_;  // shared by the copies that calls hold
-};
-
-/// A call of a kernel that owns its arguments and their buffers.
-template <class Args, class... Owned>
-std::function<void(CpuLaunch)> call(KernelFn kernel, LaunchSizes sizes, Args args, Owned... owned) {
-  return [=, keep = std::make_tuple(std::move(owned)...)](CpuLaunch launch) { kernel(&launch, &args, sizes); };
-}
-
-LaunchSizes sizes_of(int64_t n_tokens) {
-  return {static_cast<int32_t>(n_tokens), static_cast<int32_t>(n_tokens), 1};
-}
 
 std::string by_width(int64_t width) {
   return fmt::format("{}", width);
@@ -115,7 +83,7 @@ std::vector<Case> rms_norm_cases(KernelFn kernel, int64_t n) {
     cases.push_back({.variant = quantized ? "with quantize" : "",
                      .shape = by_width(kEmbd),
                      .bytes = bytes,
-                     .run = call(kernel, sizes_of(n), args, x, weight, y, q8)});
+                     .commands = {call(kernel, args, x, weight, y, q8)}});
   }
   return cases;
 }
@@ -129,7 +97,7 @@ std::vector<Case> quantize_cases(KernelFn kernel, int64_t n) {
     cases.push_back({.variant = "",
                      .shape = by_width(width),
                      .bytes = static_cast<double>(n * (width * 4 + q8_row_bytes(width))),
-                     .run = call(kernel, sizes_of(n), args, x, q8)});
+                     .commands = {call(kernel, args, x, q8)}});
   }
   return cases;
 }
@@ -143,7 +111,7 @@ std::vector<Case> rope_table_cases(KernelFn kernel, int64_t n) {
   return {{.variant = "",
            .shape = by_width(kHeadDim),
            .bytes = static_cast<double>(n * kHeadDim * 4),
-           .run = call(kernel, sizes_of(n), args, inv_freq, table, positions)}};
+           .commands = {call(kernel, args, inv_freq, table, positions)}}};
 }
 
 std::vector<Case> rope_cases(KernelFn kernel, int64_t n) {
@@ -160,7 +128,7 @@ std::vector<Case> rope_cases(KernelFn kernel, int64_t n) {
     cases.push_back({.variant = neox ? "neox" : "norm",
                      .shape = fmt::format("{}+{} heads of {}", kHeads, kKvHeads, kHeadDim),
                      .bytes = static_cast<double>(n * (kHeads + kKvHeads) * kHeadDim * 8),
-                     .run = call(kernel, sizes_of(n), args, q, k, table)});
+                     .commands = {call(kernel, args, q, k, table)}});
   }
   return cases;
 }
@@ -211,7 +179,7 @@ std::vector<Case> append_kv_cases(const KernelRow& row, int64_t n) {
   return {{.variant = pair_name(row.a, row.b),
            .shape = fmt::format("{} heads of {}", kKvHeads, kHeadDim),
            .bytes = static_cast<double>(n * 2 * kWidth * 4) + written,
-           .run = call(row.function, sizes_of(n), args, cache, k, v, slots)}};
+           .commands = {call(row.function, args, cache, k, v, slots)}}};
 }
 
 struct AttentionShape {
@@ -250,7 +218,7 @@ Case attention_case(const KernelRow& row, const AttentionShape& shape, int64_t f
       .shape = fmt::format("{}x{} heads of {}, {} positions", shape.n_kv_heads, shape.n_rep, shape.head_dim, first + n),
       .bytes = static_cast<double>(cache_bytes + n * width * 8),
       .ops = 4.0 * static_cast<double>(width) * visible,
-      .run = call(row.function, sizes_of(n), args, cache, q, out, positions, seq_rows)};
+      .commands = {call(row.function, args, cache, q, out, positions, seq_rows)}};
 }
 
 /// One token at two depths; more are a prompt from its start. Other shapes of heads with equal types alone.
@@ -298,7 +266,7 @@ std::vector<Case> glu_cases(KernelFn kernel, int64_t n) {
     cases.push_back({.variant = variant.name,
                      .shape = by_width(kFfn),
                      .bytes = static_cast<double>(n * (kFfn * 8 + (variant.quantized ? q8_row_bytes(kFfn) : kFfn * 4))),
-                     .run = call(kernel, sizes_of(n), args, gate, up, y, q8)});
+                     .commands = {call(kernel, args, gate, up, y, q8)}});
   }
   return cases;
 }
@@ -326,7 +294,7 @@ std::vector<Case> reduce_cases(KernelFn kernel, int64_t n) {
     cases.push_back({.variant = fmt::format("{} cuts and residual", n_leaves),
                      .shape = by_width(kEmbd),
                      .bytes = static_cast<double>(n * kEmbd * 4 * (n_leaves + 2)),
-                     .run = call(kernel, sizes_of(n), args, leaves, residual, y)});
+                     .commands = {call(kernel, args, leaves, residual, y)}});
   }
   return cases;
 }
@@ -345,7 +313,7 @@ std::vector<Case> add_cases(KernelFn kernel, int64_t n) {
   return {{.variant = "",
            .shape = by_width(kEmbd),
            .bytes = static_cast<double>(n * kEmbd * 12),
-           .run = call(kernel, sizes_of(n), args, a, b, y)}};
+           .commands = {call(kernel, args, a, b, y)}}};
 }
 
 std::vector<Case> scale_cases(KernelFn kernel, int64_t n) {
@@ -364,7 +332,7 @@ std::vector<Case> scale_cases(KernelFn kernel, int64_t n) {
     cases.push_back({.variant = capped ? "with softcap" : "",
                      .shape = by_width(width),
                      .bytes = static_cast<double>(n * width * 8),
-                     .run = call(kernel, sizes_of(n), args, x, y)});
+                     .commands = {call(kernel, args, x, y)}});
   }
   return cases;
 }
@@ -377,7 +345,7 @@ std::vector<Case> affine_cases(KernelFn kernel, int64_t n) {
   return {{.variant = "bias",
            .shape = by_width(kEmbd),
            .bytes = static_cast<double>(n * kEmbd * 8),
-           .run = call(kernel, sizes_of(n), args, x, bias)}};
+           .commands = {call(kernel, args, x, bias)}}};
 }
 
 std::vector<Case> gather_rows_cases(KernelFn kernel, int64_t n) {
@@ -392,7 +360,7 @@ std::vector<Case> gather_rows_cases(KernelFn kernel, int64_t n) {
   return {{.variant = "",
            .shape = by_width(kEmbd),
            .bytes = static_cast<double>(n * kEmbd * 8),
-           .run = call(kernel, sizes_of(n), args, x, y, rows)}};
+           .commands = {call(kernel, args, x, y, rows)}}};
 }
 
 /// The gate's product for one weight format.
@@ -408,23 +376,19 @@ Case matmul_case(const Kernels& kernels, DType dtype, int64_t n, const Options& 
   }
   const auto input = std::make_shared<Input>(kernels, n, kEmbd);
   const Rows y(n, kFfn);
-  std::vector<MatmulArgs> calls(copies, input->args);
-  for (uint64_t i = 0; i < copies; ++i) {
-    calls[i].panels = {{dtype, packed->bytes + i * bytes, kFfn, kEmbd, 0, y.data(), kFfn}};
-  }
   const double activations = layout.quantized_input ? static_cast<double>(q8_row_bytes(kEmbd)) : 4.0 * kEmbd;
-  return {.variant = std::string(dtype_name(dtype)),
-          .shape = fmt::format("{}x{}", kFfn, kEmbd),
-          .bytes = static_cast<double>(bytes) + static_cast<double>(n) * (activations + 4.0 * kFfn),
-          .ops = 2.0 * static_cast<double>(kFfn * kEmbd * n),
-          .int8 = layout.quantized_input,
-          .n_calls = static_cast<int>(copies),
-          .run = [=, kernel = kernels.matmul, sizes = sizes_of(n)](CpuLaunch launch) {
-            (void)packed, (void)input, (void)y;  // owned
-            for (const MatmulArgs& args : calls) {
-              kernel(&launch, &args, sizes);
-            }
-          }};
+  Case result = {.variant = std::string(dtype_name(dtype)),
+                 .shape = fmt::format("{}x{}", kFfn, kEmbd),
+                 .bytes = static_cast<double>(bytes) + static_cast<double>(n) * (activations + 4.0 * kFfn),
+                 .ops = 2.0 * static_cast<double>(kFfn * kEmbd * n),
+                 .int8 = layout.quantized_input,
+                 .commands = {}};
+  for (uint64_t i = 0; i < copies; ++i) {
+    MatmulArgs args = input->args;
+    args.panels = {{dtype, packed->bytes + i * bytes, kFfn, kEmbd, 0, y.data(), kFfn}};
+    result.commands.push_back(call(kernels.matmul, args, packed, input, y));
+  }
+  return result;
 }
 
 /// Times and prints the cases of one instruction set.
@@ -434,7 +398,8 @@ class Bench {
       : options_(options),
         isa_(isa),
         table_(cpu_kernel_table(CpuKernelSet::kFast, isa).value()),
-        ceilings_(measure_ceilings(isa, options.footprint, options.n_threads)) {
+        ceilings_(measure_ceilings(isa, options.footprint, options.n_threads)),
+        team_(start_team(options.n_threads)) {
     if (!options.csv) {
       fmt::print("{}, {} thread{}: reads {:.1f} GB/s from {} MiB; int8 {:.0f} Gop/s, float32 {:.0f} Gop/s\n",
                  cpu_isa_name(isa), options.n_threads, options.n_threads == 1 ? "" : "s", 1e-9 * ceilings_.read_per_s,
@@ -442,43 +407,49 @@ class Bench {
     }
   }
 
-  void run_all() {
+  /// Returns how many cases there were.
+  int run_all() {
+    int n_cases = 0;
     for (const KernelRow& row : table_->rows()) {
       if (options_.ops.empty() || options_.ops.contains(op_name(row.op))) {
         for (const int64_t n : options_.tokens) {
-          run_row(row, n);
+          n_cases += run_row(row, n);
         }
       }
     }
+    return n_cases;
   }
 
  private:
-  void run_row(const KernelRow& row, int64_t n) {
-    if (row.op != Op::kMatmul) {
-      if (options_.dtypes.empty() ? row.a == row.b : is_wanted(row.a) && is_wanted(row.b)) {
-        for (const Case& each : cases_of(row, n)) {
-          time(row.op, n, each);
+  int run_row(const KernelRow& row, int64_t n) {
+    if (row.op == Op::kMatmul || row.op == Op::kExpertMatmul) {
+      int n_cases = 0;
+      for (const DTypeInfo& info : dtype_table()) {
+        if (table_->layout(info.dtype) != nullptr && is_wanted(info.dtype)) {
+          n_cases += time_all(row.op, n, product_cases(row, info.dtype, n));
         }
       }
-      return;
+      return n_cases;
     }
-    const Kernels kernels = {table_, row.function, table_->find(Op::kQuantize)};
-    for (const DTypeInfo& info : dtype_table()) {
-      if (table_->layout(info.dtype) != nullptr && is_wanted(info.dtype)) {
-        time(row.op, n, matmul_case(kernels, info.dtype, n, options_));
-      }
-    }
+    const bool wanted = options_.dtypes.empty() ? row.a == row.b : is_wanted(row.a) && is_wanted(row.b);
+    return wanted ? time_all(row.op, n, cases_of(row, n)) : 0;
   }
 
   [[nodiscard]] bool is_wanted(DType dtype) const {
     return options_.dtypes.empty() || options_.dtypes.contains(std::string(dtype_name(dtype)));
   }
 
-  static std::vector<Case> cases_of(const KernelRow& row, int64_t n) {
+  [[nodiscard]] std::vector<Case> product_cases(const KernelRow& row, DType dtype, int64_t n) const {
+    if (row.op == Op::kExpertMatmul) {
+      return expert_matmul_cases(*table_, dtype, n, options_.footprint);
+    }
+    return {matmul_case({table_, row.function, table_->find(Op::kQuantize)}, dtype, n, options_)};
+  }
+
+  [[nodiscard]] std::vector<Case> cases_of(const KernelRow& row, int64_t n) const {
     switch (row.op) {
       case Op::kRmsNorm: return rms_norm_cases(row.function, n);
       case Op::kQuantize: return quantize_cases(row.function, n);
-      case Op::kMatmul: return {};  // run_row has its own way
       case Op::kRopeTable: return rope_table_cases(row.function, n);
       case Op::kRope: return rope_cases(row.function, n);
       case Op::kAppendKv: return append_kv_cases(row, n);
@@ -489,27 +460,35 @@ class Bench {
       case Op::kScale: return scale_cases(row.function, n);
       case Op::kAffine: return affine_cases(row.function, n);
       case Op::kGatherRows: return gather_rows_cases(row.function, n);
-      // Experts and recurrent layers are measured with whole models so far (make_moe.py, make_random_hybrid.py).
-      case Op::kRoute:
-      case Op::kExpertRows:
-      case Op::kExpertGather:
-      case Op::kExpertUpload:
-      case Op::kExpertMatmul:
-      case Op::kExpertSum:
-      case Op::kGateRows:
-      case Op::kSplitHeads:
-      case Op::kShortConv:
-      case Op::kDeltaGates:
-      case Op::kDeltaRule:
-      case Op::kGatedNorm: return {};
+      case Op::kRoute: return route_cases(*table_, n);
+      case Op::kExpertRows: return expert_rows_cases(*table_, n);
+      case Op::kExpertGather: return expert_gather_cases(*table_, n);
+      case Op::kExpertUpload: return expert_upload_cases(*table_, n, options_.footprint);
+      case Op::kExpertSum: return expert_sum_cases(*table_, n);
+      case Op::kGateRows: return gate_rows_cases(row.function, n);
+      case Op::kSplitHeads: return split_heads_cases(row.function, n);
+      case Op::kShortConv: return short_conv_cases(row.function, n);
+      case Op::kDeltaGates: return delta_gates_cases(row.function, n);
+      case Op::kDeltaRule: return delta_rule_cases(row.function, n);
+      case Op::kGatedNorm: return gated_norm_cases(row.function, n);
+      case Op::kMatmul:
+      case Op::kExpertMatmul: break;  // by weight format: product_cases
     }
     return {};
   }
 
+  int time_all(Op op, int64_t n, const std::vector<Case>& cases) {
+    for (const Case& each : cases) {
+      time(op, n, each);
+    }
+    return static_cast<int>(cases.size());
+  }
+
   void time(Op op, int64_t n, const Case& each) {
-    const double once = fastest(1, options_.n_threads, each.run);
+    const double once = fastest(1, *team_, each.commands, sizes_of(n));
     const int n_runs = static_cast<int>(std::clamp(0.1 / once, 3.0, 200.0));  // a tenth of a second
-    const double seconds = fastest(n_runs, options_.n_threads, each.run) / each.n_calls;
+    const double seconds =
+        fastest(n_runs, *team_, each.commands, sizes_of(n)) / static_cast<double>(each.commands.size());
     const double bytes_per_s = each.bytes / seconds;
     const double ops_per_s = each.ops / seconds;
     const double of_read = bytes_per_s / ceilings_.read_per_s;
@@ -520,7 +499,7 @@ class Bench {
                  op_name(op), each.variant, each.shape, n, 1e6 * seconds, 1e-9 * bytes_per_s, 1e-9 * ops_per_s, ceiling,
                  std::max(of_read, of_ops));
     } else {
-      fmt::print("{:11} {:22} {:32} {:4} tokens {:10.2f} us {:8.2f} GB/s {:8.1f} Gop/s {:5.0f} % of {}\n", op_name(op),
+      fmt::print("{:13} {:22} {:32} {:4} tokens {:10.2f} us {:8.2f} GB/s {:8.1f} Gop/s {:5.0f} % of {}\n", op_name(op),
                  each.variant, each.shape, n, 1e6 * seconds, 1e-9 * bytes_per_s, 1e-9 * ops_per_s,
                  100 * std::max(of_read, of_ops), ceiling);
     }
@@ -531,7 +510,13 @@ class Bench {
   CpuIsa isa_;
   const KernelTable* table_;
   Ceilings ceilings_;
+  std::shared_ptr<CpuTeam> team_;
 };
+
+bool is_op(const std::string& name) {
+  const KernelTable* table = cpu_kernel_table(CpuKernelSet::kFast, CpuIsa::kPortable).value();
+  return std::ranges::any_of(table->rows(), [&](const KernelRow& row) { return name == op_name(row.op); });
+}
 
 std::optional<Options> parse(int argc, char** argv) {
   Options options;
@@ -548,11 +533,11 @@ std::optional<Options> parse(int argc, char** argv) {
     const int number = std::atoi(value.c_str());
     if (flag == "--isa" && value == "all") {
       options.isas = cpu_isas();
-    } else if (flag == "--isa") {
-      std::erase_if(options.isas = cpu_isas(), [&](CpuIsa isa) { return cpu_isa_name(isa) != value; });
-    } else if (flag == "--op") {
+    } else if (const auto isa = isa_from_name(value); flag == "--isa" && isa) {
+      options.isas = {*isa};
+    } else if (flag == "--op" && is_op(value)) {
       options.ops.insert(value);
-    } else if (flag == "--dtype") {
+    } else if (flag == "--dtype" && dtype_from_name(value)) {
       options.dtypes.insert(value);
     } else if (flag == "--tokens") {
       options.tokens.clear();
@@ -565,10 +550,11 @@ std::optional<Options> parse(int argc, char** argv) {
     } else if (flag == "--footprint" && number > 0) {
       options.footprint = static_cast<uint64_t>(number) << 20;
     } else {
+      fmt::print(stderr, "{} cannot be {}\n", flag, value);
       return std::nullopt;
     }
   }
-  return options.isas.empty() ? std::nullopt : std::optional(options);
+  return options;
 }
 
 int run_benches(int argc, char** argv) {
@@ -577,7 +563,7 @@ int run_benches(int argc, char** argv) {
     std::fputs(
         "usage: kernels_bench [--isa portable|avx2|avxvnni|avx512|all] [--op NAME]... [--dtype NAME]...\n"
         "                     [--tokens N,...] [--threads N] [--footprint MIB] [--csv]\n"
-        "An instruction set must be one that this processor has.\n",
+        "An instruction set must be one that this processor has, an op one that it registers.\n",
         stderr);
     return 2;
   }
@@ -585,7 +571,10 @@ int run_benches(int argc, char** argv) {
     fmt::print("isa,threads,op,variant,shape,tokens,us,gb_per_s,gop_per_s,ceiling,share\n");
   }
   for (const CpuIsa isa : options->isas) {
-    Bench(*options, isa).run_all();
+    if (Bench(*options, isa).run_all() == 0) {
+      std::fputs("none of these ops has a case of these types\n", stderr);
+      return 1;
+    }
   }
   return 0;
 }
