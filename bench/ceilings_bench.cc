@@ -8,10 +8,10 @@
 
 #include <cstdio>
 #include <fmt/format.h>
-#include <sched.h>
 #include <string>
 #include <vector>
 
+#include "base/threads.h"
 #include "ceilings.h"
 
 namespace tessera::bench {
@@ -35,12 +35,6 @@ struct Report {
   Rates read_bytes;
   std::vector<IsaRates> isas;
 };
-
-int usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 template <class Measure>
 Rates one_and_all(int n_threads, const Measure& measure) {
@@ -87,7 +81,7 @@ void print_json(const Report& report) {
 }
 
 int run(int argc, char** argv) {
-  int n_threads = usable_processors();
+  int n_threads = hardware_threads();
   uint64_t footprint = uint64_t{1024} << 20;
   bool json = false;
   for (int i = 1; i < argc; ++i) {
