@@ -10,7 +10,7 @@
 // All figures are of one thread, from the fastest of several short runs in thread CPU time, so that a busy machine
 // disturbs them little. --csv: the first shape only, every weight format unless --dtype says otherwise, each beside
 // Q8_0 and beside its own ceilings in each of ROUNDS rounds; 8 tokens too; medians, and lowest and highest. The program
-// checks that the panels' bits equal those of each panel alone.
+// checks that the panels' bits equal those of each panel alone, and fails where they do not.
 
 #include <algorithm>
 #include <cstdio>
@@ -80,15 +80,6 @@ void bench_shape(const Kernels& kernels, const Ceilings& ceilings, DType dtype, 
   std::fflush(stdout);
 }
 
-struct Spread {
-  double median, low, high;
-};
-
-Spread spread_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
 /// One line per dtype: medians of n_rounds interleaved rounds, each with its own ceilings and Q8_0 beside, and the
 /// lowest and highest of the figures that stand for speed.
 void print_csv(const Kernels& kernels, CpuIsa isa, const std::vector<DType>& dtypes, int64_t rows, int64_t columns,
@@ -131,8 +122,8 @@ void print_csv(const Kernels& kernels, CpuIsa isa, const std::vector<DType>& dty
 }
 
 /// One weight in n_panels column panels, each with its own results: the copies of a model's size that one thread reads
-/// in turn. Interleaves the variants and prints medians.
-void bench_panels(const Kernels& kernels, DType dtype, int64_t rows, int64_t columns, int64_t n_tokens) {
+/// in turn. Interleaves the variants and prints medians. Returns whether each panel has the bits that it has alone.
+bool bench_panels(const Kernels& kernels, DType dtype, int64_t rows, int64_t columns, int64_t n_tokens) {
   const WeightLayout& layout = *kernels.table->layout(dtype);
   const Weight weight(dtype, rows, columns);
   const Input input(kernels, n_tokens, columns);
@@ -184,14 +175,13 @@ void bench_panels(const Kernels& kernels, DType dtype, int64_t rows, int64_t col
   std::printf("%-6s %5ldx%-5ld %4ld tokens ", std::string(dtype_name(dtype)).c_str(), rows, columns, n_tokens);
   double first = 0;
   for (size_t v = 0; v < variants.size(); ++v) {
-    std::vector<double>& seconds = variants[v].seconds;
-    std::sort(seconds.begin(), seconds.end());
-    const double median = seconds[seconds.size() / 2];
+    const double median = spread_of(variants[v].seconds).median;
     first = v == 0 ? median : first;
     std::printf("| %d: %9.2f us %+5.1f %% ", 1 << v, 1e6 * median, 100 * (median / first - 1));
   }
   std::printf("| bits %s\n", equal ? "equal" : "DIFFER");
   std::fflush(stdout);
+  return equal;
 }
 
 int run_all(int argc, char** argv) {
@@ -219,13 +209,11 @@ int run_all(int argc, char** argv) {
       const size_t x = value.find('x');
       shapes.emplace_back(std::max(1, std::atoi(value.c_str())),
                           x == std::string::npos ? 32 : std::max(1, std::atoi(value.c_str() + x + 1)));
-    } else if (flag == "--isa") {
-      for (const CpuIsa candidate : cpu_isas()) {
-        isa = cpu_isa_name(candidate) == value ? candidate : isa;
-      }
+    } else if (flag == "--isa" && isa_from_name(value)) {
+      isa = *isa_from_name(value);
     } else {
-      std::fprintf(stderr, "unknown flag %s %s\n", flag.c_str(), value.c_str());
-      return 1;
+      std::fprintf(stderr, "unknown: %s %s\n", flag.c_str(), value.c_str());
+      return 2;
     }
   }
   const auto table = cpu_kernel_table(CpuKernelSet::kFast, isa);
@@ -247,13 +235,14 @@ int run_all(int argc, char** argv) {
               DType::kQ4_0, DType::kQ5_K, DType::kF16,  DType::kF32};
   }
   if (panels) {
+    bool equal = true;
     for (const DType dtype : {DType::kQ4_1, DType::kQ6_K}) {
       for (const int64_t tokens : {int64_t{1}, n_tokens}) {
-        bench_panels(kernels, dtype, 2048, 2048, tokens);
-        bench_panels(kernels, dtype, 576, dtype == DType::kQ4_1 ? 1536 : 2048, tokens);
+        equal = bench_panels(kernels, dtype, 2048, 2048, tokens) && equal;
+        equal = bench_panels(kernels, dtype, 576, dtype == DType::kQ4_1 ? 1536 : 2048, tokens) && equal;
       }
     }
-    return 0;
+    return equal ? 0 : 1;
   }
   const Ceilings ceilings = measure_ceilings(isa, kFootprint, 1);
   const Input input(kernels, n_tokens, 576);

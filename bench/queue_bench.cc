@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
+#include "timing.h"
 
 namespace tessera {
 namespace {
@@ -24,15 +25,9 @@ double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-struct Spread {
-  double low, median, high;  // 10th, 50th and 90th percentile
-};
+using bench::Spread;
 
-Spread spread(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  const size_t n = samples.size();
-  return {samples[n / 10], samples[n / 2], samples[n * 9 / 10]};
-}
+constexpr double kTail = 0.1;  // from the 10th to the 90th percentile
 
 void empty_kernel(void* /*backend*/, const void* /*args*/, const LaunchSizes& /*sizes*/) {}
 
@@ -48,7 +43,7 @@ Spread time_lists(Queue& queue, const std::shared_ptr<const CommandList>& list, 
     queue.record().wait();
     samples.push_back(us_since(start));
   }
-  return spread(std::move(samples));
+  return bench::spread_of(std::move(samples), kTail);
 }
 
 void busy_us(double us) {
@@ -73,7 +68,7 @@ Spread time_decode(Queue& queue, size_t n_commands) {
     busy_us(kCallerUs);
     samples.push_back(us_since(start) - kCallerUs - kKernelUs * static_cast<double>(n_commands));
   }
-  return spread(std::move(samples));
+  return bench::spread_of(std::move(samples), kTail);
 }
 
 // Microseconds from submit() until the queue's thread starts.
@@ -90,7 +85,7 @@ Spread time_start(Queue& queue, std::chrono::microseconds idle) {
     (void)queue.synchronize();
     samples.push_back(started_us);
   }
-  return spread(std::move(samples));
+  return bench::spread_of(std::move(samples), kTail);
 }
 
 void print(int n_threads, const char* what, const Spread& s, double scale, const char* unit) {
@@ -151,8 +146,8 @@ int run_ring(int n_devices, int n_threads) {
     last.wait();
     samples.push_back(us_since(start) / kHops);
   }
-  print(n_threads, n_devices == 2 ? "hop between 2 devices" : "hop between 3 devices", spread(std::move(samples)), 1,
-        "us");
+  print(n_threads, n_devices == 2 ? "hop between 2 devices" : "hop between 3 devices",
+        bench::spread_of(std::move(samples), kTail), 1, "us");
   return 0;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
-// Times of one thread that a busy machine disturbs little.
+// Times of one thread that a busy machine disturbs little, and what many samples say together.
 
 #include <algorithm>
 #include <ctime>
+#include <vector>
 
 namespace tessera::bench {
 
@@ -24,6 +25,21 @@ double fastest(int n_runs, const Run& run) {
     best = std::min(best, thread_seconds() - start);
   }
   return best;
+}
+
+/// What samples say together.
+struct Spread {
+  double low, median, high;
+};
+
+/// low and high leave out the share `tail` of the samples at either end: 0 for the least and the most.
+/// REQUIRES: at least one sample.
+inline Spread spread_of(std::vector<double> samples, double tail = 0) {
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double share) {
+    return samples[std::min(samples.size() - 1, static_cast<size_t>(share * static_cast<double>(samples.size())))];
+  };
+  return {at(tail), at(0.5), at(1 - tail)};
 }
 
 }  // namespace tessera::bench
