@@ -1,6 +1,7 @@
 #pragma once
 // What kernel tests share: tables to run over, teams of threads, guarded rows, seeded numbers. Tests only.
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -79,16 +80,19 @@ class CpuTableTest : public testing::TestWithParam<CpuTable> {
 #define TESSERA_FOR_CPU_TABLES(suite) TESSERA_FOR_TABLES(suite, ::tessera::cpu_tables())
 #define TESSERA_FOR_ALL_CPU_TABLES(suite) TESSERA_FOR_TABLES(suite, ::tessera::all_cpu_tables())
 
-/// Calls a kernel as every member of a team, the last first: no thread may wait for another.
+/// Calls a kernel as every member of a team, the last first: no thread may wait for another, and the last takes all of
+/// a common rest. Returns how often threads asked for a piece of one: 0 where the kernel has none.
 template <class Args>
-void run_kernel(KernelFn kernel, const Args& args, const LaunchSizes& sizes, int n_threads = 1) {
+int run_kernel(KernelFn kernel, const Args& args, const LaunchSizes& sizes, int n_threads = 1) {
   if (kernel == nullptr) {
-    return;  // find_kernel has failed the test
+    return 0;  // find_kernel has failed the test
   }
+  std::atomic<int> taken = 0;
   for (int thread = n_threads - 1; thread >= 0; --thread) {
-    CpuLaunch launch{thread, n_threads};
+    CpuLaunch launch{thread, n_threads, &taken};
     kernel(&launch, &args, sizes);
   }
+  return taken;
 }
 
 /// Numbers from a fixed seed.

@@ -428,6 +428,31 @@ TEST_P(MatmulTest, TeamSizeChangesNoBit) {
   }
 }
 
+/// Weights enough that the ends of the threads' shares go out in pieces, to whom is chance.
+TEST_P(MatmulTest, PiecesOfACommonRestChangeNoBit) {
+  if (is_scalar()) {
+    GTEST_SKIP() << "the scalar set shares evenly";
+  }
+  for (const DType dtype : {DType::kQ8_0, DType::kF16}) {
+    TestRandom random(650);
+    const Weight weight(random, dtype, 6000, 256);
+    Input input(random, 2, 256);
+    const PackedPanel packed(GetParam(), weight, 0, 256);
+    const auto run = [&](GuardedRows& y, int n_threads) {
+      MatmulArgs args = input.args();
+      args.panels = {packed.panel(y)};
+      return run_kernel(kernel(Op::kMatmul), args, {2, 0, 0}, n_threads);
+    };
+    GuardedRows alone(2, weight.rows, weight.rows + 1);
+    EXPECT_EQ(run(alone, 1), 0);
+    for (const int n_threads : {2, 3, 5}) {
+      GuardedRows y(2, weight.rows, weight.rows + 1);
+      EXPECT_GT(run(y, n_threads), n_threads) << "no pieces: each thread only heard that none is left";
+      EXPECT_TRUE(y == alone) << dtype_name(dtype) << ", threads " << n_threads;
+    }
+  }
+}
+
 /// The fault that placement invariance forbids: each thread sums its part of the columns, and the parts are added.
 void product_split_by_columns(void* launch, const void* raw_args, const LaunchSizes& sizes) {
   const auto& cpu = *static_cast<const CpuLaunch*>(launch);
