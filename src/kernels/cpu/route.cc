@@ -13,7 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr float kLeastSum = 0x1p-14F;  // docs/gguf-facts.md 2.5
+constexpr float kLeastScore = std::numeric_limits<float>::lowest();  // of what is there; less: taken or dropped
+constexpr float kLeastSum = 0x1p-14F;                                // docs/gguf-facts.md 2.5
 
 /// p = e^(p - max) / sum.
 void softmax(float* p, int64_t n) {
@@ -59,7 +60,7 @@ void drop_groups(const RouteArgs& args, float* scores) {
       second = std::max(second, std::min(first, s));
       first = std::max(first, s);
     }
-    group_scores[g] = size > 1 ? first + second : first;
+    group_scores[g] = size > 1 ? std::max(kLeastScore, first + second) : first;
   }
   bool kept[kMaxExperts] = {};
   for (int64_t i = 0; i < args.n_groups_used; ++i) {
@@ -81,7 +82,7 @@ void route_token(const RouteArgs& args, const float* logits, int32_t* routing) {
   gate(args.gating, p, args.n_experts);
   for (int64_t e = 0; e < args.n_experts; ++e) {
     const float s = args.selection_bias == nullptr ? p[e] : p[e] + args.selection_bias[e];
-    scores[e] = std::max(std::numeric_limits<float>::lowest(), s);  // NaN: lowest; less than all: taken or dropped
+    scores[e] = std::max(kLeastScore, s);  // NaN too
   }
   if (args.n_groups_used < args.n_groups) {
     drop_groups(args, scores);

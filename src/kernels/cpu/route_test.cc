@@ -151,8 +151,17 @@ TEST_P(RouteTest, ChoosesDistinctExpertsWhateverTheNumbers) {
     RouteArgs args;
     args.n_used = 3;
     args.gating = gating;
-    for (const Routed& r : run(args, {{nan, nan, nan, nan}, {-inf, -inf, -inf, -inf}, {inf, nan, -inf, inf}})) {
-      ASSERT_TRUE(r.experts[0] >= 0 && r.experts[0] < r.experts[1] && r.experts[1] < r.experts[2] && r.experts[2] < 4);
+    // All experts are candidates; those of two groups of two; those of three groups of one.
+    for (const auto& [n_groups, n_groups_used] : {std::pair(1, 1), std::pair(3, 2), std::pair(6, 3)}) {
+      args.n_groups = n_groups;
+      args.n_groups_used = n_groups_used;
+      for (const Routed& r : run(args, {{nan, nan, nan, nan, nan, nan},
+                                        {-inf, -inf, -inf, -inf, -inf, -inf},
+                                        {inf, nan, -inf, inf, nan, nan},
+                                        {nan, nan, nan, nan, 1, -inf}})) {
+        ASSERT_TRUE(r.experts[0] >= 0 && r.experts[0] < r.experts[1] && r.experts[1] < r.experts[2] && r.experts[2] < 6)
+            << n_groups << " groups: " << r.experts[0] << " " << r.experts[1] << " " << r.experts[2];
+      }
     }
   }
 }
