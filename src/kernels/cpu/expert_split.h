@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/checked.h"
 #include "device/cpu/cpu_launch.h"
+#include "kernels/cpu/matmul_split.h"
 #include "kernels/ops/expert_matmul.h"
 #include "kernels/ops/matmul.h"
 
@@ -18,31 +18,26 @@ namespace tessera {
 template <typename Cost, typename Product>
 void share_expert_products(const ExpertMatmulArgs& args, int64_t row_group, const CpuLaunch& cpu, Cost cost,
                            Product product) {
+  // Calls visit(expert, panel, stretch) for what lies on the line, and returns its length.
   const auto for_each = [&](auto visit) {
+    int64_t start = 0;
     for (int64_t e = 0; e < args.n_experts; ++e) {
       const int64_t n_tokens = args.begins[e + 1] - args.begins[e];
       for (const ExpertPanel& panel : args.panels) {
         if (n_tokens > 0 && (args.table == nullptr || args.table[e] >= 0)) {
-          const auto n_groups =
-              static_cast<int64_t>(div_up(static_cast<uint64_t>(panel.rows), static_cast<uint64_t>(row_group)));
-          visit(e, panel, n_groups, cost(panel, n_tokens));
+          const RowStretch stretch = {start, panel.rows, row_group, cost(panel, n_tokens)};
+          visit(e, panel, stretch);
+          start += stretch.length();
         }
       }
     }
+    return start;
   };
-  int64_t total = 0;
-  for_each([&](int64_t, const ExpertPanel&, int64_t n_groups, int64_t group_cost) { total += n_groups * group_cost; });
+  const int64_t total = for_each([](int64_t, const ExpertPanel&, const RowStretch&) {});
   const int64_t begin = total * cpu.thread / cpu.n_threads;
   const int64_t end = total * (cpu.thread + 1) / cpu.n_threads;
-  int64_t before = 0;
-  for_each([&](int64_t e, const ExpertPanel& panel, int64_t n_groups, int64_t group_cost) {
-    // The groups whose start lies in [begin, end).
-    const auto first_from = [&](int64_t at) {
-      return at <= before ? 0 : std::min(n_groups, (at - before + group_cost - 1) / group_cost);
-    };
-    const int64_t row_begin = first_from(begin) * row_group;
-    const int64_t row_end = std::min(first_from(end) * row_group, panel.rows);
-    before += n_groups * group_cost;
+  for_each([&](int64_t e, const ExpertPanel& panel, const RowStretch& stretch) {
+    const auto [row_begin, row_end] = stretch.rows_between(begin, end);
     if (row_begin >= row_end) {
       return;
     }

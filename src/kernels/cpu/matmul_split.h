@@ -11,14 +11,43 @@
 
 namespace tessera {
 
-/// The rows of some panels, in whole groups of row_group, laid on one line where a group is cost(panel) (> 0) long.
+/// The rows of one panel, in whole groups of row_group, as a stretch of a line where each group is group_cost (> 0)
+/// long. Inlined always: kernels of every instruction set use it, and none may define it for the others (check_isa.py).
+struct RowStretch {
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;  // at most begin: no rows
+  };
+
+  int64_t start = 0;  // of the first group, on the line
+  int64_t n_rows = 0;
+  int64_t row_group = 1;
+  int64_t group_cost = 1;
+
+  [[nodiscard, gnu::always_inline]] int64_t n_groups() const {
+    return static_cast<int64_t>(div_up(static_cast<uint64_t>(n_rows), static_cast<uint64_t>(row_group)));
+  }
+  [[nodiscard, gnu::always_inline]] int64_t length() const { return n_groups() * group_cost; }
+
+  /// The rows of the groups that start in [begin, end) of the line.
+  [[nodiscard, gnu::always_inline]] Range rows_between(int64_t begin, int64_t end) const {
+    return {first_from(begin) * row_group, std::min(first_from(end) * row_group, n_rows)};
+  }
+
+  /// The first group that starts at a point of the line or after it; n_groups() where none does.
+  [[nodiscard, gnu::always_inline]] int64_t first_from(int64_t at) const {
+    return at <= start ? 0 : std::min(n_groups(), (at - start + group_cost - 1) / group_cost);
+  }
+};
+
+/// The rows of some panels, one after another on a line where a group is cost(panel) (> 0) long.
 template <typename Cost>
 class RowLine {
  public:
   RowLine(std::span<const MatmulPanel> panels, int64_t row_group, Cost cost)
       : panels_(panels), row_group_(row_group), cost_(cost) {
     for (const MatmulPanel& panel : panels) {
-      length_ += groups_of(panel) * cost(panel);
+      length_ += stretch_of(panel, length_).length();
     }
   }
 
@@ -27,25 +56,20 @@ class RowLine {
   /// Calls visit(panel, row_begin, row_end) for the groups that start in [begin, end).
   template <typename Visit>
   void visit(int64_t begin, int64_t end, Visit visit) const {
-    int64_t before = 0;
+    int64_t start = 0;
     for (const MatmulPanel& panel : panels_) {
-      const int64_t n_groups = groups_of(panel);
-      const int64_t group_cost = cost_(panel);
-      const auto first_from = [&](int64_t at) {
-        return at <= before ? 0 : std::min(n_groups, (at - before + group_cost - 1) / group_cost);
-      };
-      const int64_t row_begin = first_from(begin) * row_group_;
-      const int64_t row_end = std::min(first_from(end) * row_group_, panel.rows);
-      if (row_begin < row_end) {
-        visit(panel, row_begin, row_end);
+      const RowStretch stretch = stretch_of(panel, start);
+      const RowStretch::Range rows = stretch.rows_between(begin, end);
+      if (rows.begin < rows.end) {
+        visit(panel, rows.begin, rows.end);
       }
-      before += n_groups * group_cost;
+      start += stretch.length();
     }
   }
 
  private:
-  [[nodiscard]] int64_t groups_of(const MatmulPanel& panel) const {
-    return static_cast<int64_t>(div_up(static_cast<uint64_t>(panel.rows), static_cast<uint64_t>(row_group_)));
+  [[nodiscard]] RowStretch stretch_of(const MatmulPanel& panel, int64_t start) const {
+    return {start, panel.rows, row_group_, cost_(panel)};
   }
 
   std::span<const MatmulPanel> panels_;
