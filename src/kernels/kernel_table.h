@@ -2,7 +2,7 @@
 // Kernel tables: which kernels a backend has, and how it wants its weights laid out.
 //
 // One table describes one numeric class: all devices that use it compute equal bits. A backend fills rows
-// {op, dtypes, function}; supports() reads those same rows. Tables are immutable and live for the whole process.
+// {op, dtypes, function}; an op it has no row for, it lacks. Tables are immutable and live for the whole process.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +47,8 @@ enum class Op : uint8_t {
 /// lower_snake_case stem of the op's files.
 const char* op_name(Op op);
 
-/// One kernel. `a` and `b` are the dtypes it is for: kMatmul any (dispatches per panel), kAppendKv and kAttention the
-/// cache's (k, v); kF32 for the rest.
+/// One kernel. `a` and `b` are the dtypes it is for: kAppendKv and kAttention the cache's (k, v); kF32 for the rest,
+/// also for kMatmul and kExpertMatmul, whose panels carry their own: which these may be, KernelTable::layout() says.
 struct KernelRow {
   Op op;
   DType a;
@@ -80,9 +80,6 @@ class KernelTable {
   [[nodiscard]] const std::string& kernel_class() const { return class_; }
   /// The kernel for an op and its dtypes; null when the table has none.
   [[nodiscard]] KernelFn find(Op op, DType a = DType::kF32, DType b = DType::kF32) const;
-  [[nodiscard]] bool supports(Op op, DType a = DType::kF32, DType b = DType::kF32) const {
-    return find(op, a, b) != nullptr;
-  }
   /// How weights of this dtype are stored; null when the table has no product for it.
   [[nodiscard]] const WeightLayout* layout(DType dtype) const;
   [[nodiscard]] std::span<const KernelRow> rows() const { return rows_; }
