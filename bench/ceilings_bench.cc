@@ -1,13 +1,15 @@
 // The ceilings of this machine: bytes read from memory per second, and 8-bit integer and float32 operations per second
 // from registers with each instruction set the processor has; of one thread and of all.
 //
-//   ceilings_bench [--threads N] [--footprint MIB] [--json]
+//   ceilings_bench [--threads N] [--footprint MIB] [--isa NAME] [--json]
 //
 // --threads: how many "all" are (default: the processors this process may use). --footprint: what is read, default
-// 1024 MiB; more than the last cache holds, or that cache's rate is what shows. A multiply-add counts two operations.
+// 1024 MiB; more than the last cache holds, or that cache's rate is what shows. --isa: operations of this instruction set
+// only. A multiply-add counts two operations.
 
 #include <cstdio>
 #include <fmt/format.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,11 +44,11 @@ Rates one_and_all(int n_threads, const Measure& measure) {
   return {one, n_threads == 1 ? one : measure(n_threads)};
 }
 
-Report measure_all(int n_threads, uint64_t footprint) {
+Report measure_all(int n_threads, uint64_t footprint, std::optional<CpuIsa> only) {
   Report report = {n_threads, footprint, {}, {}};
   report.read_bytes = one_and_all(n_threads, [&](int n) { return read_bytes_per_s(footprint, n); });
   for (const CpuIsa isa : cpu_isas()) {
-    if (isa != CpuIsa::kPortable) {
+    if (isa != CpuIsa::kPortable && isa == only.value_or(isa)) {
       report.isas.push_back({isa, one_and_all(n_threads, [&](int n) { return int8_ops_per_s(isa, n); }),
                              one_and_all(n_threads, [&](int n) { return f32_ops_per_s(isa, n); })});
     }
@@ -84,11 +86,14 @@ int run(int argc, char** argv) {
   int n_threads = hardware_threads();
   uint64_t footprint = uint64_t{1024} << 20;
   bool json = false;
+  std::optional<CpuIsa> only;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const int value = i + 1 < argc ? std::atoi(argv[i + 1]) : 0;
     if (flag == "--json") {
       json = true;
+    } else if (flag == "--isa" && i + 1 < argc && isa_from_name(argv[i + 1])) {
+      only = isa_from_name(argv[++i]);
     } else if (flag == "--threads" && value > 0) {
       n_threads = value;
       ++i;
@@ -96,11 +101,11 @@ int run(int argc, char** argv) {
       footprint = static_cast<uint64_t>(value) << 20;
       ++i;
     } else {
-      std::fputs("usage: ceilings_bench [--threads N] [--footprint MIB] [--json]\n", stderr);
+      std::fputs("usage: ceilings_bench [--threads N] [--footprint MIB] [--isa NAME] [--json]\n", stderr);
       return 2;
     }
   }
-  const Report report = measure_all(n_threads, footprint);
+  const Report report = measure_all(n_threads, footprint, only);
   json ? print_json(report) : print_text(report);
   return 0;
 }

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 COLUMNS = ["machine", "model", "format", "test", "batch", "depth", "threads", "pairs", "tessera_median", "tessera_least",
            "tessera_most", "reference_median", "reference_least", "reference_most", "ratio_median", "ratio_least", "ratio_most",
-           "cpu_isa", "int8_gop_per_s", "share_of_int8", "read_gb_per_s", "share_of_read", "reference_fa", "tessera_build",
-           "reference_build"]
+           "cpu_isa", "int8_gop_per_s", "share_of_int8", "share_of_int8_least", "share_of_int8_most", "read_gb_per_s",
+           "share_of_read", "share_of_read_least", "share_of_read_most", "reference_fa", "tessera_build", "reference_build"]
+
+WHICH = ("median", "least", "most")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,15 @@ class Test:
         if not found or (found[1] == "pp" and found[3]):
             raise argparse.ArgumentTypeError(f"'{name}' is no test: give names such as pp512, tg32, tg32x4, tg32@4096")
         return Test(name, found[1], int(found[2]), int(found[3] or 1), int(found[4] or 0))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Tokens per second of both engines, and the ceilings beside our run: the higher of before and after."""
+    ours: float
+    theirs: float
+    int8_gop_per_s: float
+    read_gb_per_s: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,10 @@ class Engine:
         return records
 
 
+def highest(rates):
+    return max((r for r in rates if r), default=None)
+
+
 def joined(numbers):
     return ",".join(map(str, numbers)) or "0"
 
@@ -111,15 +126,18 @@ class Bench:
         self.ceilings_command = [str(build / "ceilings_bench"), "--json", "--threads", str(args.threads), "--footprint", "512"]
         self.ours = Engine([self.tessera, "bench"], [self.tessera, "batched-bench"], "")
         self.theirs = Engine(prefix + ["llama-bench"], prefix + ["llama-batched-bench"], os.environ.get("REFERENCE_FOLDER", ""))
-        self.last_ceilings = None   # of the model before, taken after its pairs
         self.fa = {}     # (parameters, test): the reference's better setting
         self.done = set()
         if args.csv and os.path.exists(args.csv):
             with open(args.csv, newline="") as rows:
                 self.done = {(r["machine"], r["model"] + r["format"], r["test"], r["threads"]) for r in csv.DictReader(rows)}
 
-    def ceilings(self):
-        return json.loads(subprocess.run(self.ceilings_command, check=True, capture_output=True, text=True).stdout)
+    def ceilings(self, isa):
+        """(Gop/s of that instruction set, None where it has no such rate; GB/s)"""
+        command = self.ceilings_command + (["--isa", isa] if isa else [])
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        int8 = found["isas"].get(isa)
+        return int8 and int8["int8_gop_per_s"]["all"], found["read_gb_per_s"]["all"]
 
     def choose_fa(self, model, tests):
         for test in tests:
@@ -137,19 +155,21 @@ class Bench:
         if not tests:
             return
         self.choose_fa(model, tests)
-        before = self.last_ceilings or self.ceilings()
         pairs = {t: [] for t in tests}
         said = {}
         for i in range(self.args.pairs):
             for group in groups(tests):
-                speeds = {}
+                speeds, ceilings = {}, []
                 for engine in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
+                    if engine == "ours" and said.get("cpu_isa"):
+                        ceilings.append(self.ceilings(said["cpu_isa"]))
                     speeds[engine] = self.measure(engine, model, group, said)
+                    if engine == "ours":
+                        ceilings.append(self.ceilings(said.get("cpu_isa")))
                 for t in group:
-                    pairs[t].append((speeds["ours"][t], speeds["theirs"][t]))
-        self.last_ceilings = self.ceilings()
+                    pairs[t].append(Pair(speeds["ours"][t], speeds["theirs"][t], *map(highest, zip(*ceilings))))
         for t in tests:
-            self.report(model, t, pairs[t], [before, self.last_ceilings], said)
+            self.report(model, t, pairs[t], said)
 
     def measure(self, engine, model, group, said):
         if engine == "ours":
@@ -165,30 +185,31 @@ class Bench:
                 said["reference"] = record.get("build_commit", said.get("reference", ""))
         return speeds
 
-    def report(self, model, test, pairs, ceilings, said):
-        ours, theirs = (summary([pair[i] for pair in pairs]) for i in (0, 1))
-        ratio = summary([a / b for a, b in pairs])
+    def report(self, model, test, pairs, said):
+        ours, theirs = summary([p.ours for p in pairs]), summary([p.theirs for p in pairs])
+        ratio = summary([p.ours / p.theirs for p in pairs])
         row = dict.fromkeys(COLUMNS, "")
         row.update(machine=self.machine, model=model.name, format=model.format, test=test.name, batch=test.batch,
                    depth=test.depth, threads=self.args.threads, pairs=len(pairs), cpu_isa=said.get("cpu_isa", ""),
                    reference_fa=self.fa[model.n_parameters, test], tessera_build=said.get("build_commit", ""),
                    reference_build=said.get("reference", ""))
         for name, values in (("tessera", ours), ("reference", theirs), ("ratio", ratio)):
-            row.update({f"{name}_{which}": f"{value:.3f}" for which, value in zip(("median", "least", "most"), values)})
-        share = ""
-        if test.kind == "pp" and row["cpu_isa"] in ceilings[0]["isas"]:
-            peak = max(c["isas"][row["cpu_isa"]]["int8_gop_per_s"]["all"] for c in ceilings)
-            share = ours[0] * model.layer_ops / 1e9 / peak
-            row.update(int8_gop_per_s=f"{peak:.1f}", share_of_int8=f"{share:.3f}")
-            share = f"{100 * share:3.0f} % of {peak:.0f} Gop/s"
-        elif test.kind == "tg":
-            rate = max(c["read_gb_per_s"]["all"] for c in ceilings)
-            share = ours[0] / test.batch * model.read_bytes / 1e9 / rate
-            row.update(read_gb_per_s=f"{rate:.2f}", share_of_read=f"{share:.3f}")
-            share = f"{100 * share:3.0f} % of {rate:.1f} GB/s"
+            row.update({f"{name}_{which}": f"{value:.3f}" for which, value in zip(WHICH, values)})
+        said_share = ""
+        if test.kind == "pp":
+            name, column, unit, per_token = "int8", "int8_gop_per_s", "Gop/s", model.layer_ops
+        else:
+            name, column, unit, per_token = "read", "read_gb_per_s", "GB/s", model.read_bytes / test.batch
+        rates = [getattr(p, column) for p in pairs]
+        if all(rates):
+            share = summary([p.ours * per_token / 1e9 / rate for p, rate in zip(pairs, rates)])
+            rate = statistics.median(rates)
+            row.update({column: f"{rate:.1f}", f"share_of_{name}": f"{share[0]:.3f}",
+                        f"share_of_{name}_least": f"{share[1]:.3f}", f"share_of_{name}_most": f"{share[2]:.3f}"})
+            said_share = f"{100 * share[0]:3.0f} % ({100 * share[1]:.0f} to {100 * share[2]:.0f}) of {rate:.1f} {unit}"
         print(f"{model.path.stem:32} {test.name:12} tessera {ours[0]:8.1f} ({ours[1]:.1f} to {ours[2]:.1f})  reference "
               f"{theirs[0]:8.1f} ({theirs[1]:.1f} to {theirs[2]:.1f}, -fa {row['reference_fa']})  ratio {ratio[0]:.2f} "
-              f"({ratio[1]:.2f} to {ratio[2]:.2f})  {share}", flush=True)
+              f"({ratio[1]:.2f} to {ratio[2]:.2f})  {said_share}", flush=True)
         if self.args.csv:
             new = not os.path.exists(self.args.csv)
             with open(self.args.csv, "a", newline="") as out:

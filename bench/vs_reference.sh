@@ -15,8 +15,8 @@
 # The shares: of prefill, products of the layers' weights (two operations each) over the 8-bit integer peak of the
 # instruction set that ran; of generation, bytes of the file's weights that a step reads over the memory's read rate;
 # of experts those that one token draws.
-# Both ceilings are measured before and after the model's pairs (ceilings_bench); the higher counts. Attention, and the
-# cache it reads, is in neither share.
+# Both ceilings are measured before and after our run of every pair (ceilings_bench), and the higher is that pair's; the
+# share is the median of the pairs'. Attention, and the cache it reads, is in neither share.
 #
 # REFERENCE         what comes before the name of its tools (llama-bench, llama-batched-bench) on a command line
 # REFERENCE_FOLDER  the folder of the models as those tools see it (default: the folder given here)
