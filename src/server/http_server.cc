@@ -196,6 +196,8 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
     fn.swap(on_gone_);
   }
   [[nodiscard]] bool keeps_alive() const { return keep_alive_; }
+  /// Is there until the destructor has sent what it had to: longer than a weak pointer to this tells.
+  [[nodiscard]] std::weak_ptr<void> life() const { return life_; }
 
  private:
   // Status line and headers, without the empty line. REQUIRES: mutex_.
@@ -215,6 +217,7 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   }
   void send(std::string text, bool last);
 
+  std::shared_ptr<void> life_ = std::make_shared<char>();
   std::shared_ptr<Shared> shared_;
   std::weak_ptr<Connection> connection_;
   const bool is_head_;
@@ -383,6 +386,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     exchange_ = std::make_shared<Exchange>(shared_, weak_from_this(), request.method == "HEAD", message.version(),
                                            message.keep_alive());
     watched_ = exchange_;
+    watched_life_ = exchange_->life();
     watch();
     asio::post(shared_->handlers, [shared = shared_, request = std::move(request), exchange = exchange_]() mutable {
       answer_throws(*exchange, shared->error_body, [&] { shared->handler(std::move(request), exchange); });
@@ -404,7 +408,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), Socket::message_peek, read_error);
       if (n == 0 && read_error != asio::error::would_block) {
         self->half_closed_ = true;
-        if (self->watched_.expired()) {
+        if (self->watched_life_.expired()) {
           // Its answer may be on its way to this thread. If none is, none could be made.
           asio::post(self->shared_->io, [self] {
             if (self->in_flight_) {
@@ -502,6 +506,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Parser> parser_;
   std::shared_ptr<Exchange> exchange_;  // of respond_error() only
   std::weak_ptr<Exchange> watched_;
+  std::weak_ptr<void> watched_life_;
   std::deque<std::string> out_;
   uint64_t unread_bytes_ = 0;  // of out_
   bool refused_ = false;

@@ -158,5 +158,36 @@ TEST(HttpServer, AnAnswerMadeAsTheClientStopsSendingArrives) {
   EXPECT_THAT(http_read(second), StartsWith("HTTP/1.1 500 "));
 }
 
+// The same where the server itself has to answer, for a handler that did not.
+TEST(HttpServer, AnAnswerMadeForAHandlerArrivesAsTheClientStopsSending) {
+  HttpServerOptions options;
+  options.port = 0;
+  options.n_handlers = 2;
+  std::promise<void> is_asked;
+  std::promise<void> release;
+  auto server = HttpServer::start(
+      options,
+      [](const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
+        if (request.path == "/good") {
+          exchange->reply(200, "text/plain", "good");
+        }
+      },
+      [&](int status, std::string_view message) {
+        is_asked.set_value();
+        release.get_future().wait();
+        return plain_error(status, message);
+      });
+  ASSERT_TRUE(server.ok()) << server.status().message();
+  const std::string& url = (*server)->addresses().front();
+  const int none = http_send(url, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n");
+  is_asked.get_future().wait();
+  shutdown(none, SHUT_WR);
+  for (int i = 0; i < 2; ++i) {  // behind these the end of its input was seen
+    EXPECT_THAT(http_get(url, "/good"), EndsWith("good"));
+  }
+  release.set_value();
+  EXPECT_THAT(http_read(none), StartsWith("HTTP/1.1 500 "));
+}
+
 }  // namespace
 }  // namespace tessera
