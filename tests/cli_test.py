@@ -613,19 +613,36 @@ class Bench(CliTest):
 
     def test_formats(self):
         args = ["bench", "-m", LLAMA, "-p", "4", "-n", "1-4*2", "-r", "1", "--no-warmup"]
-        self.assertEqual([line.split("|")[-3].strip() for line in self.good(*args).decode().splitlines()[2:]],
-                         ["pp4", "tg1", "tg2", "tg4"])
+        table, build = self.good(*args).decode().split("\n\n")
+        self.assertEqual([line.split("|")[-3].strip() for line in table.splitlines()[2:]], ["pp4", "tg1", "tg2", "tg4"])
+        self.assertRegex(build, r"^build: \d+\.\d+")
         head, *lines = csv.reader(self.good(*args, "-o", "csv").decode().splitlines())
         self.assertEqual([line[head.index("n_gen")] for line in lines], ["0", "1", "2", "4"])
         self.assertEqual(len([json.loads(line) for line in self.good(*args, "-o", "jsonl").splitlines()]), 4)
         with sqlite3.connect(":memory:") as database:
             database.executescript(self.good(*args, "-o", "sql").decode())
             self.assertEqual(database.execute("SELECT n_gen FROM llama_bench ORDER BY rowid").fetchall(),
-                             [("0",), ("1",), ("2",), ("4",)])
+                             [(0,), (1,), (2,), (4,)])
+            kinds = database.execute("SELECT typeof(avg_ts), typeof(n_gen), typeof(flash_attn), typeof(cpu_info) FROM llama_bench")
+            self.assertEqual(set(kinds), {("real", "integer", "integer", "text")})
+
+    def test_the_table_shows_what_is_not_the_default(self):
+        args = ["bench", "-m", LLAMA, "--override-kv", "general.file_type=int:15", "-p", "4", "-n", "0", "-r", "1", "--no-warmup"]
+        head = self.good(*args).decode().splitlines()[0]
+        self.assertEqual(head, "| model | size | params | backend | threads | test | t/s |")
+        head, _, row, *_ = self.good(*args, "-ctk", "f32", "-ub", "16", "-b", "2048").decode().splitlines()
+        self.assertEqual(head, "| model | size | params | backend | threads | n_ubatch | type_k | test | t/s |")
+        self.assertIn("| 16 | f32 | pp4 |", row)
+        self.assertRegex(row, r"^\| llama .* Q4_K - Medium \|")
+
+    def test_advice_is_in_words_of_bench(self):
+        args = ["bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--no-warmup"]
+        self.bad(1, "Lower --n-depth \\+ --n-prompt \\+ --n-gen", *args, "--device-memory", "64K")
+        self.bad(2, "--tensor-split 3,1: .*join the shares", *args, "-dev", "cpu:0,cpu:1", "-ts", "3,1")
 
     def test_what_was_measured_is_written_before_an_error(self):
         args = ["bench", "-m", LLAMA, "-m", "no/such.gguf", "-p", "4", "-n", "0", "-r", "1", "--no-warmup"]
-        for form, n_lines in (("md", 3), ("csv", 2), ("jsonl", 1)):
+        for form, n_lines in (("md", 5), ("csv", 2), ("jsonl", 1)):
             done = run(*args, "-o", form)
             self.assertEqual(done.returncode, 1)
             self.assertEqual(len(done.stdout.splitlines()), n_lines, form)

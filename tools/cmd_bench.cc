@@ -1,16 +1,19 @@
 // `tessera bench`: tokens per second of prompts and generations, for every combination of the given settings. Flags,
 // fields and columns are those of llama-bench; sampling and tokenising are not part of what is timed.
 
+#include <algorithm>
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "bench_lists.h"
+#include "bench_names.h"
 #include "commands.h"
 #include "common.h"
 #include "decode_timer.h"
@@ -155,6 +158,27 @@ Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& se
   return options;
 }
 
+// The model as people call it, and how the file says that its weights are quantised. A file that does
+// not say so has its name alone.
+std::string model_type(const Model& model) {
+  const ModelSummary& summary = model.summary();
+  const Result<std::string> number = model.metadata_text("general.file_type");
+  const std::string_view quantisation = number.ok() ? file_type_name(*number) : "";
+  return fmt::format("{}{}{}{}{}", summary.architecture, summary.name.empty() ? "" : " ", summary.name,
+                     quantisation.empty() ? "" : " ", quantisation);
+}
+
+// --ctx-size is none of this command's flags: what it follows from is named instead.
+std::string in_words_of_bench(std::string_view message) {
+  constexpr std::string_view kTheirs = "--ctx-size";
+  constexpr std::string_view kOurs = "--n-depth + --n-prompt + --n-gen";
+  std::string text(message);
+  for (size_t at = 0; (at = text.find(kTheirs, at)) != std::string::npos; at += kOurs.size()) {
+    text.replace(at, kTheirs.size(), kOurs);
+  }
+  return text;
+}
+
 std::string utc_now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
@@ -175,7 +199,7 @@ Json record_of(const Model& model, const ModelSetting& setting, const ContextSet
               {"gpu_info", ""},
               {"backends", "CPU"},
               {"model_filename", setting.path},
-              {"model_type", summary.architecture + (summary.name.empty() ? "" : " " + summary.name)},
+              {"model_type", model_type(model)},
               {"model_size", summary.file_bytes},
               {"model_n_params", summary.n_params},
               {"n_batch", context.n_batch},
@@ -216,10 +240,85 @@ std::string quoted_cell(const Json& value, char quote) {
   return text + quote;
 }
 
+std::string_view sql_type(const Json& value) {
+  if (value.is_number_float()) {
+    return "REAL";
+  }
+  return value.is_number() || value.is_boolean() ? "INTEGER" : "TEXT";
+}
+
+std::string sql_value(const Json& value) {
+  if (value.is_boolean()) {
+    return value.get<bool>() ? "1" : "0";
+  }
+  return value.is_string() ? quoted_cell(value, '\'') : cell(value);
+}
+
+// Each non-list field of a record as `text` writes it, in one line.
+template <typename Text>
+std::string joined_fields(const Json& record, std::string_view separator, Text text) {
+  std::string line;
+  for (const auto& [key, value] : record.items()) {
+    if (!value.is_array()) {
+      line += fmt::format("{}{}", line.empty() ? "" : separator, text(key, value));
+    }
+  }
+  return line;
+}
+
+std::string csv_row(const Json& record, bool with_head) {
+  const std::string head = joined_fields(record, ",", [](const std::string& key, const Json&) { return key; });
+  const std::string row =
+      joined_fields(record, ",", [](const std::string&, const Json& value) { return quoted_cell(value, '"'); });
+  return (with_head ? head + "\n" : "") + row + "\n";
+}
+
+std::string sql_row(const Json& record, bool with_head) {
+  const std::string head = joined_fields(record, ", ", [](const std::string& key, const Json& value) {
+    return fmt::format("{} {}", key, sql_type(value));
+  });
+  const std::string names = joined_fields(record, ", ", [](const std::string& key, const Json&) { return key; });
+  const std::string row =
+      joined_fields(record, ", ", [](const std::string&, const Json& value) { return sql_value(value); });
+  return (with_head ? "CREATE TABLE IF NOT EXISTS llama_bench (" + head + ");\n" : "") + "INSERT INTO llama_bench (" +
+         names + ") VALUES (" + row + ");\n";
+}
+
+/// A setting that a table for people shows where it is not the default, or where results differ in it.
+struct SettingColumn {
+  std::string_view flag;  // its JSON name
+  const char* field;      // of a record
+};
+
+constexpr SettingColumn kSettingColumns[] = {
+    {"n_batch", "n_batch"},
+    {"n_ubatch", "n_ubatch"},
+    {"type_k", "type_k"},
+    {"type_v", "type_v"},
+    {"split_mode", "split_mode"},
+    {"devices", "devices"},
+    {"tensor_split", "tensor_split"},
+    {"n_cuts", "n_cuts"},
+    {"kernels", "kernel_class"},
+    {"cpu_isa", "cpu_isa"},
+};
+
+/// JSON names of the flags that were given another value than their default.
+std::set<std::string> changed_settings(const ParsedFlags& flags) {
+  std::set<std::string> names;
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    if (use.text != use.row->default_text) {
+      names.insert(flag_json_name(*use.row));
+    }
+  }
+  return names;
+}
+
 /// Writes records in one of the formats as they come.
 class Output {
  public:
-  explicit Output(std::string format) : format_(std::move(format)) {}
+  Output(std::string format, std::set<std::string> changed)
+      : format_(std::move(format)), changed_(std::move(changed)) {}
 
   Status add(const Json& record, const DecodeTest& test) {
     if (format_ == "json" || format_ == "md") {
@@ -230,23 +329,8 @@ class Output {
     if (format_ == "jsonl") {
       return print(record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
     }
-    std::string names;
-    std::string values;
-    for (const auto& [key, value] : record.items()) {
-      if (!value.is_array()) {
-        names += (names.empty() ? "" : format_ == "csv" ? "," : ", ") + key;
-        values += (values.empty()     ? ""
-                   : format_ == "csv" ? ","
-                                      : ", ") +
-                  quoted_cell(value, format_ == "csv" ? '"' : '\'');
-      }
-    }
     const bool first = n_written_++ == 0;
-    if (format_ == "csv") {
-      return print((first ? names + "\n" : "") + values + "\n");
-    }
-    return print((first ? "CREATE TABLE IF NOT EXISTS llama_bench (" + names + ");\n" : "") +
-                 "INSERT INTO llama_bench (" + names + ") VALUES (" + values + ");\n");
+    return print(format_ == "csv" ? csv_row(record, first) : sql_row(record, first));
   }
 
   /// Writes what add() has kept, if anything.
@@ -261,21 +345,23 @@ class Output {
   }
 
  private:
-  // Beside what always shows, the settings of which there are several values.
+  // Whether the table has a column for it.
+  bool shows(const SettingColumn& column) const {
+    return changed_.contains(std::string(column.flag)) || std::ranges::any_of(records_, [&](const Json& record) {
+             return record.at(column.field) != records_.front().at(column.field);
+           });
+  }
+
   std::string markdown() const {
-    std::vector<std::string> varied;
-    for (const char* key :
-         {"n_batch", "n_ubatch", "type_k", "type_v", "split_mode", "devices", "tensor_split", "n_cuts"}) {
-      for (const Json& record : records_) {
-        if (record.at(key) != records_.front().at(key)) {
-          varied.emplace_back(key);
-          break;
-        }
+    std::vector<std::string> settings;
+    for (const SettingColumn& column : kSettingColumns) {
+      if (shows(column)) {
+        settings.emplace_back(column.field);
       }
     }
     std::string text = "| model | size | params | backend | threads |";
     std::string line = "| --- | ---: | ---: | --- | ---: |";
-    for (const std::string& key : varied) {
+    for (const std::string& key : settings) {
       text += " " + key + " |";
       line += " ---: |";
     }
@@ -285,16 +371,17 @@ class Output {
       text += fmt::format("| {} | {:.2f} MiB | {:.2f} M | {} | {} |", cell(r.at("model_type")),
                           r.at("model_size").get<double>() / (1 << 20), r.at("model_n_params").get<double>() / 1e6,
                           cell(r.at("backends")), cell(r.at("n_threads")));
-      for (const std::string& key : varied) {
+      for (const std::string& key : settings) {
         text += " " + cell(r.at(key)) + " |";
       }
       text += fmt::format(" {} | {:.2f} ± {:.2f} |\n", names_[i], r.at("avg_ts").get<double>(),
                           r.at("stddev_ts").get<double>());
     }
-    return text;
+    return text + fmt::format("\nbuild: {}\n", TESSERA_VERSION);
   }
 
   std::string format_;
+  std::set<std::string> changed_;  // settings
   std::vector<Json> records_;
   std::vector<std::string> names_;
   int n_written_ = 0;
@@ -303,7 +390,9 @@ class Output {
 class Bench {
  public:
   explicit Bench(const ParsedFlags& flags)
-      : flags_(flags), n_runs_(flags.get_uint("repetitions")), output_(flags.get_string("output")) {}
+      : flags_(flags),
+        n_runs_(flags.get_uint("repetitions")),
+        output_(flags.get_string("output"), changed_settings(flags)) {}
 
   /// Results show whatever came after them: an error, or an interruption.
   Status run(const Settings& settings) {
@@ -329,9 +418,15 @@ class Bench {
     model_.reset();
     ASSIGN_OR_RETURN(ModelOptions options, options_of(flags_, setting));
     options.context = context_options(largest(settings.contexts), settings.tests);
-    const Log log = command_log(flags_);
+    const Log inner = command_log(flags_);
+    const Log log([inner](LogLevel level, std::string_view message) { inner.write(level, in_words_of_bench(message)); },
+                  flags_.get_bool("verbose") ? LogLevel::kDetail : LogLevel::kInfo);
     TRY(apply_fit(flags_, options, false, log));
-    ASSIGN_OR_RETURN(model_, Model::load(options, log, [this](double) { return !guard_.interrupted(); }));
+    auto loaded = Model::load(options, log, [this](double) { return !guard_.interrupted(); });
+    if (!loaded.ok()) {
+      return {loaded.status().code(), in_words_of_bench(loaded.status().message())};
+    }
+    model_ = *std::move(loaded);
     return {};
   }
 
@@ -406,6 +501,14 @@ class Bench {
 
 Status check_bench(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const Settings settings, read_settings(flags));
+  const std::string shares = flags.get_string("tensor-split");
+  if (shares.find(',') != std::string::npos && shares.find('/') == std::string::npos) {
+    return {
+        ErrorCode::kInvalidArgument,
+        fmt::format("--tensor-split {}: a comma begins another run, whose one share splits nothing; join the shares "
+                    "of one run by /, such as 3/1, and its devices too, such as cpu:0/cpu:1",
+                    shares)};
+  }
   for (const ModelSetting& setting : settings.models) {
     TRY(options_of(flags, setting).status());
   }

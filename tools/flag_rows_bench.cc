@@ -30,7 +30,8 @@ constexpr FlagRow kRows[] = {
      .default_text = "512",
      .group = kTests,
      .commands = "bench",
-     .help = "Tokens of a prompt"},
+     .help = "Tokens of a prompt. All lists of whole numbers may have ranges: 1-4 is 1,2,3,4, 512-2048+512 goes up by "
+             "512, 1-64*2 doubles"},
     {.name = "n-gen",
      .shorts = "-n",
      .placeholder = "N,...",
