@@ -552,10 +552,17 @@ class Perplexity(CliTest):
             surprise -= sum(p["next"] for p in logits["positions"][16:31])
         self.assertAlmostEqual(math.log(found["ppl"]), surprise / 30, delta=1e-4)
         self.assertEqual(found["running_ppl_by_chunk"][-1], found["ppl"])
+        first = self.good_json("perplexity", "-m", LLAMA, "-f", "-", "-c", "32", "--chunks", "1", "--json", *EXACT, stdin=text.encode())
+        self.assertEqual(first["running_ppl_by_chunk"], found["running_ppl_by_chunk"][:1])
+        for all_of_them in ("-1", "3"):
+            args = ("perplexity", "-m", LLAMA, "-f", "-", "-c", "32", "--chunks", all_of_them, *EXACT)
+            printed = self.good(*args, stdin=text.encode()).decode()
+            self.assertIn(f"\nFinal estimate: PPL = {found['ppl']:.4f} +/- {found['error']:.5f}\n", printed)
 
     def test_errors(self):
         self.bad(1, "the text has 3 tokens and one chunk 512", "perplexity", "-m", LLAMA, "-f", "-", stdin=b"hello")
         self.bad(2, "--file", "perplexity", "-m", LLAMA)
+        self.bad(2, "--chunks 0 scores nothing", "perplexity", "-m", LLAMA, "-f", "-", "--chunks", "0", stdin=b"hello")
 
 
 class Embedding(CliTest):
@@ -839,6 +846,27 @@ class Errors(CliTest):
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr.decode(), r'^tessera: flag -hf: .*-m FILE\ntessera: flag --mmproj: .*\n'
                                                r"tessera: unknown flag --zzzzzz.*\n$")
+
+    def test_what_llama_cpp_has_is_answered(self):
+        for command, words in (("bench", "-oe md --delay 1 --list-devices -embd 1"),
+                               ("perplexity", "-f - --ppl-stride 4 --hellaswag --winogrande-tasks 3 --kl-divergence"),
+                               ("run", "-p x -i -if -sp --verbose-prompt --in-prefix a -sysf f -bf f -mli --license --tfs 1 "
+                                       "--print-token-count 3")):
+            done = run(command, "-m", LLAMA, *words.split())
+            self.assertEqual(done.returncode, 2)
+            lines = done.stderr.decode().splitlines()
+            asked = [word for word in words.split() if word.startswith("-") and word not in ("-", "-f", "-p")]
+            self.assertEqual([line.split()[2].rstrip(":") for line in lines if "has none like it" in line], asked)
+            self.assertEqual(len(lines), len(asked))
+        done = run("run", "-m", LLAMA, "-p", "x", "--aaaaaa", "1", "--bbbbbb")
+        self.assertEqual(done.stderr.decode().count("unknown flag"), 2)
+        self.good("run", "-m", LLAMA, "-p", "x", "-n", "1", "--simple-io", "--no-perf", "-dio", "--no-host", "-fa", "auto")
+        self.good("bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--no-warmup", "--mmap", "0", "-mmp", "0,1", "-nkvo", "1", "-nopo",
+                  "0", "-fa", "0,1", "--progress", "--no-host", "1", "-dio", "0")
+        self.bad(2, "flag -fa: \"maybe\" is not one of on, off, auto", "run", "-m", LLAMA, "-p", "x", "-fa", "maybe")
+        self.bad(2, "did you mean --prompt \"hello\"", "run", "-m", LLAMA, "hello")
+        self.bad(2, "needs quotes", "run", "-m", LLAMA, "-p", "two", "words")
+        self.bad(2, r"flag -c belongs to `tessera run\|chat\|", "bench", "-m", LLAMA, "-c", "512")
 
     def test_overrides(self):
         self.bad(2, "--override-kv a=i32:1: 'i32' is none of the types", "run", "-m", LLAMA, "-p", "x", "--override-kv", "a=i32:1")

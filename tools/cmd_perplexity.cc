@@ -20,10 +20,14 @@ using Json = nlohmann::ordered_json;
 
 class Perplexity {
  public:
-  Perplexity(const ParsedFlags& flags, Context& context) : json_(flags.get_bool("json")), context_(context) {}
+  Perplexity(const ParsedFlags& flags, Context& context)
+      : json_(flags.get_bool("json")), n_chunks_max_(flags.get_int("chunks")), context_(context) {}
 
   Status run(std::span<const int32_t> tokens) {
     const auto n_ctx = static_cast<size_t>(context_.options().n_ctx);
+    if (n_chunks_max_ >= 0 && std::cmp_less(n_chunks_max_, tokens.size() / n_ctx)) {
+      tokens = tokens.first(static_cast<size_t>(n_chunks_max_) * n_ctx);
+    }
     for (size_t begin = 0; begin + n_ctx <= tokens.size(); begin += n_ctx) {
       TRY(score_chunk(tokens.subspan(begin, n_ctx)));
       running_.push_back(std::exp(sum_ / static_cast<double>(n_scored_)));
@@ -77,7 +81,9 @@ class Perplexity {
     const double perplexity = std::exp(mean);
     const double error = n_scored_ > 1 ? std::sqrt(variance / (n - 1)) * perplexity : 0;  // of the mean, as a factor
     if (!json_) {
-      return print(fmt::format("perplexity {:.4f} +/- {:.4f} over {} tokens\n", perplexity, error, n_scored_));
+      // The second line is llama.cpp's, which scripts look for.
+      return print(fmt::format("perplexity {:.4f} +/- {:.4f} over {} tokens\nFinal estimate: PPL = {:.4f} +/- {:.5f}\n",
+                               perplexity, error, n_scored_, perplexity, error));
     }
     const Json report = {{"ppl", perplexity},
                          {"error", error},
@@ -91,6 +97,7 @@ class Perplexity {
   }
 
   bool json_;
+  int64_t n_chunks_max_;  // -1: all
   Context& context_;
   double sum_ = 0;  // of negative log-probabilities
   double squares_ = 0;
@@ -99,6 +106,13 @@ class Perplexity {
 };
 
 }  // namespace
+
+Status check_perplexity(const ParsedFlags& flags) {
+  if (flags.get_int("chunks") == 0) {
+    return {ErrorCode::kInvalidArgument, "--chunks 0 scores nothing; give at least 1, or -1 for all"};
+  }
+  return {};
+}
 
 Status cmd_perplexity(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const std::string text, read_input(flags.get_string("file")));

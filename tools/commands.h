@@ -27,6 +27,7 @@ Status cmd_version(const ParsedFlags& flags);
 // What a command needs beyond what the flag table can say, such as one of two flags. Errors are the user's:
 // kInvalidArgument.
 Status check_serve(const ParsedFlags& flags);
+Status check_perplexity(const ParsedFlags& flags);
 Status check_bench(const ParsedFlags& flags);
 Status check_batched_bench(const ParsedFlags& flags);
 Status check_bench_switch(const ParsedFlags& flags);

@@ -65,7 +65,32 @@ constexpr ForeignFlag kFlags[] = {
     {"--webui-config --webui-config-file", true,
      "the page keeps its settings in the browser; --path FOLDER serves another page"},
 
+    {"-i --interactive -if --interactive-first", false, "run answers once, and chat goes on; leave it out"},
+    {"-sp --special", false,
+     "tokens that steer a model are not printed; tessera tokenize --detokenize shows any token's text"},
+    {"--in-prefix --in-suffix", true, "chat templates wrap what is said; --chat-template-file gives another one"},
+    {"--in-prefix-bos", false, "chat templates wrap what is said; --chat-template-file gives another one"},
+    {"-sysf --system-prompt-file", true, "give the file's text: -sys \"$(cat FILE)\""},
+    {"-bf --binary-file", true, "-f FILE reads a file as it is, without a newline at its end"},
+    {"-mli --multiline-input", false, "leave it out; in chat \\ at the end of a line continues it"},
+    {"--verbose-prompt", false, "tessera tokenize shows the tokens of a text"},
+    {"--print-token-count", true, "tokens are counted at the end, on standard error; leave it out"},
+    {"--license", false, "the license stands in the file LICENSE; leave it out"},
+    {"--tfs", true, "there is no tail-free sampling; --min-p cuts the tail of unlikely tokens"},
+
+    // ---- measuring
+    {"--ppl-stride", true, "chunks of --ctx-size do not overlap; leave it out"},
+    {"--ppl-output-type", true, "leave it out; --json prints the perplexity after each chunk"},
+    {"--hellaswag --winogrande --multiple-choice --kl-divergence", false,
+     "perplexity is all that is measured; tessera logits writes the logits of texts, to compare"},
+    {"--hellaswag-tasks --winogrande-tasks --multiple-choice-tasks --kl-divergence-base --save-all-logits", true,
+     "perplexity is all that is measured; tessera logits writes the logits of texts, to compare"},
+    {"-oe --output-err", true, "results go to standard output alone; --output says how"},
+    {"--delay", true, "tests follow each other without a pause; call bench once for each, with sleep between"},
+    {"-embd", true, "bench times prompts and generation; leave it out"},
+
     // ---- the machine
+    {"--list-devices", false, "tessera devices lists them"},
     {"--rpc", true, "devices are those of this machine; tessera devices lists them"},
     {"--prio --prio-batch", true, "threads run as the system schedules them; start the program under nice or chrt"},
     {"-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch", true,

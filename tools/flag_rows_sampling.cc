@@ -273,7 +273,8 @@ constexpr FlagRow kRows[] = {
      .default_text = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
      .group = kSampling,
      .commands = kGenerate,
-     .help = "Steps of sampling, in their order; a step left out has no effect"},
+     .help =
+         "Steps of sampling, in their order; a step left out has no effect. Not in the default: adaptive_p, infill"},
     {.name = "sampling-seq",
      .shorts = "--sampler-seq",
      .placeholder = "LETTERS",

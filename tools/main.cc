@@ -64,7 +64,7 @@ constexpr CommandEntry kCommandEntries[] = {
     {"template", cmd_template},
     {"logits", cmd_logits, check_logits},
     {"embedding", cmd_embedding},
-    {"perplexity", cmd_perplexity},
+    {"perplexity", cmd_perplexity, check_perplexity},
     {"bench", cmd_bench, check_bench},
     {"batched-bench", cmd_batched_bench, check_batched_bench},
     {"bench-switch", cmd_bench_switch, check_bench_switch},

@@ -229,11 +229,15 @@ std::string nearest_flag(const FlagTable& table, std::string_view spelled, Predi
 }
 
 Status unknown_flag(const FlagTable& table, std::string_view command, std::string_view spelled) {
+  std::vector<std::string_view> others;
   for (const CommandRow& other : table.commands) {
     if (find_flag(table, other.name, spelled)) {
-      return invalid(fmt::format("flag {} belongs to `{} {}`, not to `{} {}`", spelled, table.program, other.name,
-                                 table.program, command));
+      others.push_back(other.name);
     }
+  }
+  if (!others.empty()) {
+    return invalid(fmt::format("flag {} belongs to `{} {}`, not to `{} {}`", spelled, table.program,
+                               fmt::join(others, "|"), table.program, command));
   }
   const std::string in_quotes = quoted(spelled);
   const std::string shown = in_quotes.substr(1, in_quotes.size() - 2);
@@ -270,8 +274,8 @@ class FlagParser {
         return std::move(result_);
       }
     }
-    Status mistake;
-    while (mistake.ok() && next_ < args_.size()) {
+    Status mistake;  // the first; behind it only flags that are not known are told
+    while (next_ < args_.size()) {
       const std::string_view arg = args_[next_++];
       if (arg == "--") {
         result_.positional_.insert(result_.positional_.end(), args_.begin() + static_cast<ptrdiff_t>(next_),
@@ -279,12 +283,14 @@ class FlagParser {
         break;
       }
       if (arg.size() > 1 && arg[0] == '-') {
-        mistake = parse_flag(arg);
+        Status found = parse_flag(arg);
+        if (mistake.ok()) {
+          mistake = std::move(found);
+        }
       } else {
         result_.positional_.emplace_back(arg);
       }
     }
-    refuse_rest();
     TRY(check_refused(mistake));
     TRY(check_positional());
     TRY(check_required());
@@ -310,7 +316,9 @@ class FlagParser {
       return {};
     }
     if (!match) {
-      return unknown_flag(table_, result_.command_->name, spelled);
+      refused_.push_back(unknown_flag(table_, result_.command_->name, spelled).message());
+      pass_over_value(arg, spelled);
+      return {};
     }
     const FlagRow& row = *match->row;
     std::string text;
@@ -321,6 +329,7 @@ class FlagParser {
       text = arg.substr(equals + 1);
     } else if (row.kind == FlagKind::kBool) {
       text = match->negative ? "off" : "on";
+      pass_over_switch(row);
     } else {
       ASSIGN_OR_RETURN(text, take_value(row, spelled));
     }
@@ -341,21 +350,28 @@ class FlagParser {
     if (flag == table_.foreign.end()) {
       return false;
     }
-    if (arg.size() == spelled.size() && flag->takes_value && next_ < args_.size() && is_value(args_[next_])) {
-      ++next_;
+    if (flag->takes_value) {
+      pass_over_value(arg, spelled);
     }
     refused_.push_back(fmt::format("flag {}: {} has none like it: {}", spelled, table_.program, flag->why));
     return true;
   }
 
-  // Behind a mistake: which other flags are foreign.
-  void refuse_rest() {
-    while (next_ < args_.size() && std::string_view(args_[next_]) != "--") {
-      const std::string_view arg = args_[next_++];
-      const std::string_view spelled = arg.substr(0, arg.find('='));
-      if (!find_flag(table_, result_.command_->name, spelled)) {
-        refuse_foreign(arg, spelled);
-      }
+  void pass_over_value(std::string_view arg, std::string_view spelled) {
+    if (arg.size() == spelled.size() && next_ < args_.size() && is_value(args_[next_])) {
+      ++next_;
+    }
+  }
+
+  // Other programs give a number to some switches, or a list: `--mmap 0,1`. Where the switch has no effect it has none
+  // either. A command that takes further words keeps them.
+  void pass_over_switch(const FlagRow& row) {
+    if (row.instead.empty() || result_.command_->max_positional > 0 || next_ == args_.size()) {
+      return;
+    }
+    const std::string_view value = args_[next_];
+    if (!value.empty() && value.find_first_not_of("01,") == value.npos) {
+      ++next_;
     }
   }
 
@@ -416,9 +432,11 @@ class FlagParser {
                            quoted(result_.positional_.back()));
       }
     }
-    const bool takes_text =
-        result_.command_->max_positional > 0 || find_flag(table_, result_.command_->name, "--prompt");
-    return takes_text ? "; a text of several words needs quotes" : "";
+    const bool has_prompt = find_flag(table_, result_.command_->name, "--prompt").has_value();
+    if (has_prompt && !result_.given("prompt")) {
+      return fmt::format("; did you mean --prompt {}?", quoted(fmt::format("{}", fmt::join(result_.positional_, " "))));
+    }
+    return has_prompt || result_.command_->max_positional > 0 ? "; a text of several words needs quotes" : "";
   }
 
   Status check_required() const {

@@ -146,7 +146,7 @@ std::vector<std::string> split_at_commas(std::string_view text);
 /// stand for `help` and `version`; no argument at all for `help`). table must outlive the result.
 /// Errors: kInvalidArgument with a message that names the flag, what was found and what is right: an unknown command or
 /// flag with the nearest known one, a flag of another command, a missing or superfluous value, a number out of range.
-/// Foreign flags are told all at once, a line for each, with the first other mistake behind them.
+/// Foreign and unknown flags are told all at once, a line for each, with the first other mistake behind them.
 Result<ParsedFlags> parse_flags(const FlagTable& table, std::span<const char* const> args);
 
 /// `flags` with more uses after its own, each written without dashes: "ctx-size=4096", "c=4096", "no-slots". What is

@@ -108,6 +108,13 @@ constexpr FlagRow kFlags[] = {
      .commands = "bake",
      .help = "Layers",
      .instead = "use --names"},
+    {.name = "plug",
+     .negations = "-nplug",
+     .kind = FlagKind::kBool,
+     .group = "Habit",
+     .commands = "bake",
+     .help = "Plug",
+     .instead = "the oven is always plugged in"},
     {.name = "colour-table", .placeholder = "FILE", .group = "Looks", .commands = "list", .help = "Colours"},
     {.name = "verbose", .kind = FlagKind::kBool, .group = "Looks", .commands = "*", .help = "Say | more"},
 };
@@ -268,11 +275,12 @@ TEST(Flags, ForeignFlagsAreToldAllAtOnce) {
   EXPECT_EQ(error_of({"bake", "--no-steam"}), "flag --no-steam: oven has none like it: there is no water");
   // Values go with their flags, also negative ones; what is no value does not, and the command's own flags are read.
   const std::string all = error_of({"bake", "--steam", "-gr", "-1", "--grill", "-t", "20", "--zzzzzz", "--temp", "x"});
-  EXPECT_EQ(std::ranges::count(all, '\n'), 3);
+  EXPECT_EQ(std::ranges::count(all, '\n'), 4);
   EXPECT_THAT(all, HasSubstr("flag --steam: "));
   EXPECT_THAT(all, HasSubstr("flag -gr: "));
   EXPECT_THAT(all, HasSubstr("flag --grill: "));
   EXPECT_THAT(all, HasSubstr("\nunknown flag --zzzzzz"));
+  EXPECT_THAT(all, HasSubstr("\nflag --temp: "));
   EXPECT_EQ(std::ranges::count(error_of({"bake", "--zzzzzz", "-t", "20", "--steam", "-gr", "5"}), '\n'), 2)
       << "also behind another mistake";
   const auto flags = parse({"bake"});
@@ -300,6 +308,12 @@ TEST(Flags, UnknownFlagsAreExplained) {
   EXPECT_EQ(error_of({"bake", "--no-fann"}), "unknown flag --no-fann; did you mean --no-fan?");
   EXPECT_EQ(error_of({"bake", "--colour-table", "f"}),
             "flag --colour-table belongs to `oven list`, not to `oven bake`");
+  EXPECT_EQ(error_of({"bake", "--zzzzzz", "-1", "-t", "hot", "--yyyyyy", "-gr", "5"}),
+            "unknown flag --zzzzzz; `oven bake --help` lists all\n"
+            "unknown flag --yyyyyy; `oven bake --help` lists all\n"
+            "flag -gr: oven has none like it: there is no grill; use --temp 300\n"
+            "flag -t: \"hot\" is not a number")
+      << "all are told, and the first other mistake last";
   EXPECT_THAT(error_of({"bake", "--color-table", "f"}), HasSubstr("another command has --colour-table"));
   EXPECT_EQ(error_of({"bake", "--zzzzzz"}), "unknown flag --zzzzzz; `oven bake --help` lists all");
   EXPECT_THAT(error_of({"bake", "-x"}), HasSubstr("lists all"));
@@ -321,6 +335,11 @@ TEST(Flags, SuperfluousFlagsAreNotedNotRefused) {
   const auto flags = parse({"bake", "-ngl", "99"});
   ASSERT_TRUE(flags.ok());
   EXPECT_THAT(flags->notes(), ElementsAre("flag -ngl has no effect: use --names"));
+  for (const char* value : {"0", "1", "0,1"}) {
+    EXPECT_TRUE(parse({"bake", "-nplug", value, "--fan"}).ok()) << "as switches of other programs are given";
+  }
+  EXPECT_THAT(error_of({"bake", "--plug", "x"}), HasSubstr("unexpected argument \"x\""));
+  EXPECT_THAT(error_of({"bake", "--fan", "0"}), HasSubstr("unexpected argument \"0\"")) << "which has an effect";
 }
 
 TEST(Flags, PositionalArgumentsAreCounted) {
