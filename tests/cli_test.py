@@ -552,6 +552,8 @@ class Perplexity(CliTest):
             surprise -= sum(p["next"] for p in logits["positions"][16:31])
         self.assertAlmostEqual(math.log(found["ppl"]), surprise / 30, delta=1e-4)
         self.assertEqual(found["running_ppl_by_chunk"][-1], found["ppl"])
+        told = run("perplexity", "-m", LLAMA, "-f", "-", "-c", "32", "-v", stdin=text.encode()).stderr.decode()
+        self.assertRegex(told, r"chunk 1 of 2; about \d+ s to go\n.*chunk 2 of 2; about 0 s to go\n")
         first = self.good_json("perplexity", "-m", LLAMA, "-f", "-", "-c", "32", "--chunks", "1", "--json", *EXACT, stdin=text.encode())
         self.assertEqual(first["running_ppl_by_chunk"], found["running_ppl_by_chunk"][:1])
         for all_of_them in ("-1", "3"):
@@ -641,6 +643,11 @@ class Bench(CliTest):
         self.assertEqual(head, "| model | size | params | backend | threads | n_ubatch | type_k | test | t/s |")
         self.assertIn("| 16 | f32 | pp4 |", row)
         self.assertRegex(row, r"^\| llama .* Q4_K - Medium \|")
+
+    def test_verbose_says_each_run(self):
+        args = ["bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "2", "--no-warmup"]
+        self.assertRegex(run(*args, "-v").stderr.decode(), r"pp4: run 1 of 2: .* tokens/s\n.*pp4: run 2 of 2: ")
+        self.assertNotIn(b"run 1", run(*args).stderr)
 
     def test_advice_is_in_words_of_bench(self):
         args = ["bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--no-warmup"]

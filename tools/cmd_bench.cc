@@ -481,6 +481,9 @@ class Bench {
       for (uint64_t i = 0; i < n_runs_; ++i) {
         ASSIGN_OR_RETURN(const double taken, timer.run(test));
         ns.push_back(taken);
+        clear_line();
+        command_log(flags_).detail(fmt::format("{}: run {} of {}: {:.2f} tokens/s", test.name(), i + 1, n_runs_,
+                                               static_cast<double>(test.n_prompt + test.n_gen) * 1e9 / taken));
       }
       clear_line();
       TRY(output_.add(record_of(*model_, setting, each, test, ns), test));

@@ -2,6 +2,7 @@
 // cut into chunks of --ctx-size that do not overlap; each begins with an empty context, and where the model wants a
 // begin token it stands in for the chunk's first. Scored are the ids behind the middle one: 257..511 of 512.
 
+#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,10 @@ using Json = nlohmann::ordered_json;
 class Perplexity {
  public:
   Perplexity(const ParsedFlags& flags, Context& context)
-      : json_(flags.get_bool("json")), n_chunks_max_(flags.get_int("chunks")), context_(context) {}
+      : json_(flags.get_bool("json")),
+        n_chunks_max_(flags.get_int("chunks")),
+        log_(command_log(flags)),
+        context_(context) {}
 
   Status run(std::span<const int32_t> tokens) {
     const auto n_ctx = static_cast<size_t>(context_.options().n_ctx);
@@ -34,11 +38,20 @@ class Perplexity {
       if (!json_) {
         TRY(print(fmt::format("chunk {:4}  perplexity {:.4f}\n", running_.size(), running_.back())));
       }
+      tell_time_left(tokens.size() / n_ctx);
     }
     return report();
   }
 
  private:
+  // How long the rest takes if it goes on as so far.
+  void tell_time_left(size_t n_chunks) const {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started_;
+    const auto n_done = static_cast<double>(running_.size());
+    log_.detail(fmt::format("chunk {} of {}; about {:.0f} s to go", running_.size(), n_chunks,
+                            passed.count() / n_done * (static_cast<double>(n_chunks) - n_done)));
+  }
+
   Status score_chunk(std::span<const int32_t> chunk) {
     TRY(context_.clear());
     const Tokenizer& tokenizer = context_.model().tokenizer();
@@ -98,6 +111,8 @@ class Perplexity {
 
   bool json_;
   int64_t n_chunks_max_;  // -1: all
+  const Log log_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   Context& context_;
   double sum_ = 0;  // of negative log-probabilities
   double squares_ = 0;

@@ -183,8 +183,8 @@ Status check_flag_table(const FlagTable& table);
 /// Work is a.size() * b.size().
 size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `given`, or "" when none is near enough to be meant (a third of its length, at most 3
-/// steps). A candidate that `given` begins, or that equals it but for dashes, counts as nearest. Ties: the first.
+/// The candidate nearest to `given`, or "" when none is near enough to be meant (a third of the shorter one's
+/// length, at most 3 steps). A candidate that `given` begins, or that equals it but for dashes, counts as nearest. Ties: the first.
 std::string_view nearest(std::string_view given, std::span<const std::string_view> candidates);
 
 }  // namespace tessera

@@ -43,11 +43,15 @@ std::string_view nearest(std::string_view given, std::span<const std::string_vie
     return {};
   }
   std::string_view best;
-  size_t best_distance = std::min<size_t>(3, wanted.size() / 3) + 1;
+  constexpr size_t kMostSteps = 3;
+  size_t best_distance = kMostSteps + 1;
   for (const std::string_view candidate : candidates) {
     size_t distance = edit_distance(wanted, bare(candidate));
     if (wanted.size() >= 3 && bare(candidate).starts_with(wanted)) {
       distance = 0;
+    }
+    if (distance > std::min(wanted.size(), bare(candidate).size()) / 3) {
+      continue;
     }
     const bool is_shorter_beginning = distance == 0 && best_distance == 0 && candidate.size() < best.size();
     if (distance < best_distance || is_shorter_beginning) {

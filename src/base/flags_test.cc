@@ -317,6 +317,7 @@ TEST(Flags, UnknownFlagsAreExplained) {
   EXPECT_THAT(error_of({"bake", "--color-table", "f"}), HasSubstr("another command has --colour-table"));
   EXPECT_EQ(error_of({"bake", "--zzzzzz"}), "unknown flag --zzzzzz; `oven bake --help` lists all");
   EXPECT_THAT(error_of({"bake", "-x"}), HasSubstr("lists all"));
+  EXPECT_THAT(error_of({"bake", "-tgs"}), HasSubstr("lists all")) << "a step from -ts, of which it is half";
   EXPECT_EQ(error_of({"bake", "--te\x1bmp"}), "unknown flag --te?mp; did you mean --temp?");
   const std::string endless(1 << 20, 'x');
   EXPECT_LT(error_of({"bake", ("--" + endless).c_str()}).size(), 200u);
