@@ -687,7 +687,10 @@ class Bench(CliTest):
                                      ("-b", "0", "at least 1"), ("-d", "1-2000000", "more than 1000")):
             self.bad(2, pattern, "bench", "-m", LLAMA, flag, value)
         self.bad(2, "nothing to time", "bench", "-m", LLAMA, "-p", "0", "-n", "0")
-        self.bad(1, "--split-mode", "bench", "-m", LLAMA, "-sm", "diagonal")
+        self.bad(2, "-sm: \"diagonal\" is not one of none, layer, tensor", "bench", "-m", LLAMA, "-sm", "layer,diagonal")
+        done = run("bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--no-warmup", "-dev", "cpu:0/cpu:1", "-sm", "row")
+        self.assertIn(b"row is called tensor here", done.stderr)
+        self.assertIn(b"| tensor |", done.stdout)
 
     def test_batched(self):
         rows = [json.loads(line) for line in self.good("batched-bench", "-m", LLAMA, "-npp", "8,16", "-ntg", "4", "-npl", "1,3",

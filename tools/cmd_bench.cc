@@ -117,11 +117,11 @@ Result<Settings> read_settings(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(const auto threads, parse_numbers("--threads", flags.get_string("threads"), 0));
   for (const std::string& path : flags.get_texts("model")) {
     for (const std::string& devices : split_at(flags.get_string("device"), ',')) {
-      for (const std::string& mode : split_at(flags.get_string("split-mode"), ',')) {
+      for (const std::string& mode : flags.get_string_list("split-mode")) {
         for (const std::string& shares : split_at(flags.get_string("tensor-split"), ',')) {
           for (const int64_t n_cuts : cuts) {
             for (const int64_t n_threads : threads) {
-              settings.models.push_back({path, devices, mode == "row" ? "tensor" : mode, shares, n_cuts, n_threads});
+              settings.models.push_back({path, devices, mode, shares, n_cuts, n_threads});
             }
           }
         }
