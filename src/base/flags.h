@@ -53,7 +53,9 @@ struct FlagRow {
   std::string_view commands = {};   // names of the commands that take it, separated by blanks; "*": all of them
   std::string_view help = {};       // one or two sentences, no trailing period
   std::string_view json_name = {};  // name in requests and reports; empty: `name` with `-` written `_`
-  std::string_view instead = {};    // not empty: accepted without effect, and this note says what to use
+  // Not empty: accepted without effect, and this note says what to use. A boolean one may have 0, 1 or a list of them
+  // behind it, as other programs give them, where the command takes no further words.
+  std::string_view instead = {};
 };
 
 /// Flags that people bring along from another program, and that this one refuses with what to do instead.
@@ -184,7 +186,8 @@ Status check_flag_table(const FlagTable& table);
 size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate nearest to `given`, or "" when none is near enough to be meant (a third of the shorter one's
-/// length, at most 3 steps). A candidate that `given` begins, or that equals it but for dashes, counts as nearest. Ties: the first.
+/// length, at most 3 steps). A candidate that `given` begins, or that equals it but for dashes, counts as nearest.
+/// Ties: the first.
 std::string_view nearest(std::string_view given, std::span<const std::string_view> candidates);
 
 }  // namespace tessera
