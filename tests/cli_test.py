@@ -409,11 +409,29 @@ class Run(CliTest):
         self.bad(1, "--cpu-range '1' is no range.*" + there_are, *args, "--cpu-range", "1")
         self.bad(2, "--numa.*everywhere", *args, "--numa", "everywhere")
 
+        one = str(cpus[0])
+        for more, reason in (([], "those that share a CPU wait"), (["--cpu-strict", "1"], "--cpu-strict cannot give each a CPU")):
+            done = run(*args, "-Cr", f"{one}-{one}", "-t", "2", *more)
+            self.assertRegex(done.stderr.decode(), f"--threads asks for 2 threads, and 1 can run at once, CPUs {one}; {reason}")
     def test_familiar_flags_are_explained(self):
         done = run("run", "-m", LLAMA, "-p", "x", "-n", "1", "-no-cnv", "-sm", "row", "-ngl", "99")
         self.assertEqual(done.returncode, 0)
         self.assertRegex(done.stderr.decode(), "row is called tensor")
         self.assertRegex(done.stderr.decode(), "-ngl has no effect.*--device")
+
+    def test_threads_have_one_limit(self):
+        run_args = ["run", "-m", LLAMA, "-p", "hi", "-n", "1", "-c", "64", "-t"]
+        bench_args = ["bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "-o", "jsonl", "-t"]
+        batched_args = ["batched-bench", "-m", LLAMA, "-npp", "4", "-ntg", "1", "-npl", "1", "--output-format", "jsonl", "-t"]
+        self.bad(2, "1025 is out of range .*1024", *run_args, "1025")
+        self.bad(2, "--threads is 1025; it must be at most 1024", *bench_args, "1025")
+        usable = {json.loads(self.good(*args, n))["n_threads"] for args in (bench_args, batched_args) for n in ("-1", "0")}
+        self.assertEqual(len(usable), 1)
+        self.assertGreaterEqual(usable.pop(), 1)
+        for args in (bench_args, batched_args):
+            self.assertEqual(json.loads(self.good(*args, "3"))["n_threads"], 3)
+        for n in ("-1", "0"):
+            self.good(*run_args, n)
 
     def interrupted(self, *extra, streams=True):
         """The process after one Ctrl-C, sent once text comes, or else once it works."""

@@ -10,7 +10,6 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostValues = 1000;
-constexpr int64_t kMostValue = 1 << 30;
 
 std::optional<int64_t> number(std::string_view text) {
   int64_t value = 0;
@@ -55,7 +54,7 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
   }
 }
 
-Result<std::vector<int64_t>> parse_numbers(std::string_view flag, std::string_view text, int64_t least) {
+Result<std::vector<int64_t>> parse_numbers(std::string_view flag, std::string_view text, int64_t least, int64_t most) {
   std::vector<int64_t> values;
   for (const std::string& part : split_at(text, ',')) {
     const std::vector<int64_t> some = range(part);
@@ -72,6 +71,9 @@ Result<std::vector<int64_t>> parse_numbers(std::string_view flag, std::string_vi
   for (const int64_t value : values) {
     if (value < least) {
       return Status(ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be at least {}", flag, value, least));
+    }
+    if (value > most) {
+      return Status(ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be at most {}", flag, value, most));
     }
   }
   return values;

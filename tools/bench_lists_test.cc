@@ -27,6 +27,8 @@ TEST(BenchLists, WhatIsNoListIsRefused) {
     EXPECT_THAT(found.status().message(), HasSubstr("-p")) << text;
   }
   EXPECT_THAT(parse_numbers("-b", "0", 1).status().message(), HasSubstr("at least 1"));
+  EXPECT_TRUE(parse_numbers("-t", "-1,7,8", -1, 8).ok());
+  EXPECT_THAT(parse_numbers("-t", "7-9", -1, 8).status().message(), HasSubstr("-t is 9; it must be at most 8"));
   EXPECT_THAT(parse_numbers("-d", "0-1000000", 0).status().message(), HasSubstr("more than"));
 }
 

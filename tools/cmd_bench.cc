@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/threads.h"
 #include "bench_lists.h"
 #include "bench_names.h"
 #include "commands.h"
@@ -114,7 +115,7 @@ Result<Settings> read_settings(const ParsedFlags& flags) {
   ASSIGN_OR_RETURN(settings.tests, read_tests(flags));
   ASSIGN_OR_RETURN(settings.contexts, read_contexts(flags));
   ASSIGN_OR_RETURN(const auto cuts, parse_numbers("--cuts", flags.get_string("cuts"), 0));
-  ASSIGN_OR_RETURN(const auto threads, parse_numbers("--threads", flags.get_string("threads"), 0));
+  ASSIGN_OR_RETURN(const auto threads, parse_numbers("--threads", flags.get_string("threads"), -1, kMaxThreads));
   for (const std::string& path : flags.get_texts("model")) {
     for (const std::string& devices : split_at(flags.get_string("device"), ',')) {
       for (const std::string& mode : flags.get_string_list("split-mode")) {
@@ -143,7 +144,7 @@ Result<ModelOptions> options_of(const ParsedFlags& flags, const ModelSetting& se
   read_fixed_homes(flags, options);
   options.override_kv = metadata_overrides(flags);
   options.n_cuts = static_cast<int>(setting.n_cuts);
-  options.n_threads = static_cast<int>(setting.n_threads);
+  options.n_threads = static_cast<int>(std::max<int64_t>(setting.n_threads, 0));
   if (!setting.tensor_split.empty()) {
     for (const std::string& share : split_at(setting.tensor_split, '/')) {
       char* end = nullptr;
@@ -204,7 +205,7 @@ Json record_of(const Model& model, const ModelSetting& setting, const ContextSet
               {"model_n_params", summary.n_params},
               {"n_batch", context.n_batch},
               {"n_ubatch", context.n_ubatch},
-              {"n_threads", setting.n_threads > 0 ? setting.n_threads : available.front().n_threads},
+              {"n_threads", summary.n_threads},
               {"type_k", dtype_name(context.k_type)},
               {"type_v", dtype_name(context.v_type)},
               {"n_gpu_layers", 0},

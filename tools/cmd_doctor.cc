@@ -59,7 +59,7 @@ Status cmd_doctor(const ParsedFlags& flags) {
   ModelChecks model = has_model ? check_model(flags) : ModelChecks();
   const MachineFacts facts = machine_facts();
   std::vector<Check> checks = {check_processor(facts),
-                               check_threads(facts, flags.get_uint("threads")),
+                               check_threads(facts, static_cast<uint64_t>(wanted_threads(flags))),
                                check_nodes(facts, flags.get_string("numa")),
                                check_memory(facts),
                                check_memory_limit(facts),

@@ -1,5 +1,6 @@
 #include "common.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -53,7 +54,7 @@ ModelOptions placement_options(const ParsedFlags& flags) {
 ModelOptions model_options(const ParsedFlags& flags) {
   ModelOptions options = placement_options(flags);
   options.split_mode = flags.get_string("split-mode");
-  options.n_threads = static_cast<int>(flags.get_uint("threads"));
+  options.n_threads = wanted_threads(flags);
   set_cpus(flags, options);
   options.context.n_snapshots = static_cast<int32_t>(flags.get_uint("ctx-checkpoints"));
   options.context.snapshot_bytes = flags.get_bytes("ctx-checkpoint-memory");
@@ -62,6 +63,10 @@ ModelOptions model_options(const ParsedFlags& flags) {
 
 Result<Pooling> chosen_pooling(const ParsedFlags& flags, const Model& model) {
   return flags.given("pooling") ? parse_pooling(flags.get_string("pooling")) : model_pooling(model);
+}
+
+int wanted_threads(const ParsedFlags& flags) {
+  return static_cast<int>(std::max<int64_t>(flags.get_int("threads"), 0));
 }
 
 void set_cpus(const ParsedFlags& flags, ModelOptions& options) {

@@ -28,6 +28,8 @@ ModelOptions placement_options(const ParsedFlags& flags);
 ModelOptions model_options(const ParsedFlags& flags);
 /// --pooling, or what the model's file says. Errors: those of model_pooling().
 Result<Pooling> chosen_pooling(const ParsedFlags& flags, const Model& model);
+/// --threads; 0: as many as can run at once. REQUIRES: the command's --threads takes one number.
+int wanted_threads(const ParsedFlags& flags);
 /// Copies the flags that say where threads run: --cpu-mask, --cpu-range, --cpu-strict, --numa.
 void set_cpus(const ParsedFlags& flags, ModelOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/threads.h"
 #include "flag_rows.h"
 #include "runtime/cache_types.h"
 #include "runtime/embedding.h"
@@ -315,14 +316,15 @@ constexpr FlagRow kEngineRows[] = {
      .json_name = "n_cuts"},
     {.name = "threads",
      .shorts = "-t",
-     .kind = FlagKind::kUint,
+     .kind = FlagKind::kInt,
      .placeholder = "N",
-     .default_note = "the cores of the machine",
-     .min = 1,
-     .max = 1024,
+     .default_text = "0",
+     .min = -1,
+     .max = kMaxThreads,
      .group = kPlacement,
      .commands = kEngine,
-     .help = "Threads in all, shared by the CPU devices",
+     .help =
+         "Threads in all, shared by the CPU devices; 0 or -1: as many as can run at once on the CPUs that may be used",
      .json_name = "n_threads"},
     {.name = "cpu-mask",
      .shorts = "-C",

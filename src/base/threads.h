@@ -22,6 +22,9 @@ namespace tessera {
 /// Threads that this process can run at once: its processor affinity, cut by its groups' quota (cgroup.h). At least 1.
 int hardware_threads();
 
+/// Most threads that the CPU devices of one model may have: as many as the largest machines have.
+inline constexpr int kMaxThreads = 1024;
+
 /// CPUs that the calling thread may run on, ascending; empty where the system does not say.
 std::vector<int> allowed_cpus();
 /// Keeps the calling thread on these CPUs. A hint: where the system refuses, and for no CPUs, nothing changes.

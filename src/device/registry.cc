@@ -108,6 +108,9 @@ Result<DeviceSet> open_devices(const DeviceOptions& options) {
   if (!cpu.names.empty()) {
     ASSIGN_OR_RETURN(cpu.affinity, choose_affinity(options.cpu_affinity, cpu_topology()));
     set.cpus = cpu.affinity.cpus;
+    const int usable = usable_threads(cpu.affinity);
+    set.n_threads = cpu.n_threads == 0 ? usable : cpu.n_threads;
+    set.n_runnable = std::min(set.n_threads, usable);
     ASSIGN_OR_RETURN(cpu_devices, make_cpu_devices(cpu));
   }
   auto next_cpu = cpu_devices.begin();

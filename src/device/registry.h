@@ -44,7 +44,9 @@ struct DeviceOptions {
 /// Open devices in the order in which they were named.
 struct DeviceSet {
   std::vector<std::unique_ptr<Device>> devices;
-  CpuList cpus;  // on which the threads of the CPU devices run; empty: any
+  CpuList cpus;        // on which the threads of the CPU devices run; empty: any
+  int n_threads = 0;   // of the CPU devices together; 0: there is none
+  int n_runnable = 0;  // of these, what their CPUs run at once if nothing else does
 
   [[nodiscard]] size_t size() const { return devices.size(); }
   Device& operator[](size_t i) const { return *devices[i]; }

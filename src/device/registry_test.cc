@@ -1,7 +1,9 @@
 #include "device/registry.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "base/threads.h"
 #include "device/cpu/cpu_host.h"
 
 namespace tessera {
@@ -65,9 +67,29 @@ TEST(Registry, OpensDevicesInOrderWithTheirBudgets) {
   EXPECT_EQ((*set)[1].info().name, "null:0");
   EXPECT_EQ((*set)[2].info().name, "cpu:0#2");
   EXPECT_EQ((*set)[2].info().n_threads, 1);
+  EXPECT_EQ(set->n_threads, 3);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ((*set)[i].budget_bytes(), 1000 * (i + 1));
   }
+}
+
+TEST(Registry, CountsItsThreads) {
+  DeviceOptions options;
+  options.cpu_affinity.range = fmt::format("{0}-{0}", allowed_cpus().front());
+  const auto one = open_devices(options);
+  ASSERT_TRUE(one.ok()) << one.status().message();
+  EXPECT_EQ(one->n_threads, 1) << "as many as can run on the CPUs";
+  options.names = {"cpu:0", "cpu:1", "cpu:2"};
+  options.n_threads = 2;
+  const auto shared = open_devices(options);
+  ASSERT_TRUE(shared.ok()) << shared.status().message();
+  EXPECT_EQ(shared->n_threads, 2) << "one team of all devices";
+  EXPECT_EQ(shared->n_runnable, 1);
+  options.n_threads = kMaxThreads + 1;
+  EXPECT_EQ(open_devices(options).status().message(), "--threads is 1025; it must be 0 (as many as can run) to 1024");
+  options.names = {"null:0"};
+  options.n_threads = 0;
+  EXPECT_EQ(open_devices(options)->n_threads, 0);
 }
 
 TEST(Registry, SpreadsBudgets) {

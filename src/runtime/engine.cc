@@ -42,8 +42,7 @@ class ModelLoader {
       TRY(define_model(*model_, options_.path));
       TRY(place());
       TRY(reserve());
-      TRY(load_weights(*model_, options_.n_threads > 0 ? options_.n_threads : model_->devices[0].info().n_threads,
-                       progress_));
+      TRY(load_weights(*model_, model_->devices.n_threads, progress_));
       ASSIGN_OR_RETURN(model_->loop, LoopThread::start());
       malloc_trim(0);  // what loading took
     }
@@ -78,10 +77,23 @@ class ModelLoader {
     ModelState& m = *model_;
     ASSIGN_OR_RETURN(const SplitMode mode, parse_split_mode(options_.split_mode));
     TRY(open_model_devices(m, options_, false));
+    warn_of_crowded_cpus();
     TRY(place_by_options(m, options_));
     report_shares(m, mode, Shares{options_.tensor_split}, log_);
     fill_summary();
     return {};
+  }
+
+  void warn_of_crowded_cpus() {
+    const DeviceSet& set = model_->devices;
+    if (set.n_threads <= set.n_runnable) {
+      return;
+    }
+    const std::string cpus = set.cpus.empty() ? "" : ", CPUs " + cpu_list_text(set.cpus);
+    log_.warning(fmt::format("--threads asks for {} threads, and {} can run at once{}; {}", set.n_threads,
+                             set.n_runnable, cpus,
+                             options_.cpu_strict ? "--cpu-strict cannot give each a CPU of its own"
+                                                 : "those that share a CPU wait for each other"));
   }
 
   void fill_summary() {
@@ -102,6 +114,7 @@ class ModelLoader {
     s.split_mode = split_mode_name(model_->placement.made_by);
     s.n_cuts = model_->tiles.n_cuts;
     s.placement_version = model_->placement.version;
+    s.n_threads = model_->devices.n_threads;
     for (int32_t l = 0; l < info.n_layer; ++l) {
       s.n_layers_attn_cut += model_->tiles.cuts(CutAxis::kAttention, l).n_nonempty() >= 2 ? 1 : 0;
       const bool ffn_cut = model_->tiles.cuts(CutAxis::kFeedForward, l).n_nonempty() >= 2 ||

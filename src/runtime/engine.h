@@ -95,6 +95,7 @@ struct ModelSummary {
   double load_ms = 0;
 };
 
+  int n_threads = 0;  // of the CPU devices together, never "as many as can run"
 /// Bytes of one device, read on the loop thread. KV, recurrent state and scratch: over all contexts.
 struct DeviceUse {
   std::string name;

@@ -216,4 +216,9 @@ Result<CpuAffinity> choose_affinity(const CpuAffinityOptions& options, const Cpu
   return affinity;
 }
 
+int usable_threads(const CpuAffinity& affinity) {
+  const int n = hardware_threads();
+  return affinity.cpus.empty() ? n : std::min(n, static_cast<int>(affinity.cpus.size()));
+}
+
 }  // namespace tessera

@@ -48,6 +48,9 @@ struct CpuAffinity {
 /// CPUs that exist.
 Result<CpuAffinity> choose_affinity(const CpuAffinityOptions& options, const CpuTopology& topology);
 
+/// Threads that this process can run at once on the CPUs of an affinity; at least 1.
+int usable_threads(const CpuAffinity& affinity);
+
 /// CPUs in the system's notation "0-3,8"; what cannot be read ends the list.
 CpuList parse_cpu_list(std::string_view text);
 std::string cpu_list_text(const CpuList& cpus);

@@ -76,8 +76,9 @@ SpinTimes choose_spin_times(int n_threads, int n_devices, int n_cores, int spin_
 Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOptions& options) {
   CHECK(!options.names.empty());
   const size_t n_names = options.names.size();
-  if (options.n_threads < 0) {
-    return Status(ErrorCode::kInvalidArgument, fmt::format("--threads {}: must be at least 1", options.n_threads));
+  if (options.n_threads < 0 || options.n_threads > kMaxThreads) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("--threads is {}; it must be 0 (as many as can run) to {}",
+                                                           options.n_threads, kMaxThreads));
   }
   if (!options.budget_bytes.empty() && options.budget_bytes.size() != n_names) {
     return Status(ErrorCode::kInvalidArgument,
@@ -85,8 +86,7 @@ Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOpt
   }
   const CpuHost host = cpu_host();
   const CpuAffinity& affinity = options.affinity;
-  const int n_cores =
-      affinity.cpus.empty() ? host.n_threads : std::min(host.n_threads, static_cast<int>(affinity.cpus.size()));
+  const int n_cores = usable_threads(affinity);
   const int n_devices = static_cast<int>(n_names);
   const int n_threads = options.n_threads == 0 ? n_cores : options.n_threads;
   const SpinTimes spin = choose_spin_times(n_threads, n_devices, n_cores, options.spin_us);

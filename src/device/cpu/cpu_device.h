@@ -28,8 +28,8 @@ struct CpuDeviceOptions {
 };
 
 /// The devices, in the order of the names. REQUIRES: at least one name.
-/// Errors: kOutOfMemory when the system grants no more threads; kInvalidArgument for a negative n_threads or a number
-/// of budgets that is not the number of names.
+/// Errors: kOutOfMemory when the system grants no more threads; kInvalidArgument for n_threads outside of 0 to
+/// kMaxThreads (base/threads.h), or a number of budgets that is not the number of names.
 Result<std::vector<std::unique_ptr<Device>>> make_cpu_devices(const CpuDeviceOptions& options);
 
 }  // namespace tessera
