@@ -289,6 +289,9 @@ class Run(CliTest):
         found = self.good_json(*args, "--stop", "never to be seen", "--stop", word)
         self.assertEqual((found["stop"], found["stop_word"]), ("word", word))
         self.assertEqual(found["text"], text[:text.index(word)])
+        escaped = "".join(f"\\x{ord(c):02x}" for c in word)
+        self.assertEqual(self.good_json(*args, "-r", escaped)["text"], found["text"])
+        self.assertEqual(self.good_json(*args, "-r", escaped, "--no-escape")["text"], text)
 
     def test_sampling_settings_are_reported_and_obeyed(self):
         args = ["run", "-m", LLAMA, "-p", "hello", "-no-cnv", "-n", "8", "--json"]

@@ -160,8 +160,9 @@ constexpr FlagRow kInputRows[] = {
      .kind = FlagKind::kBool,
      .default_text = "on",
      .group = kInput,
-     .commands = "run",
-     .help = "Read \\n, \\r, \\t, \\\", \\', \\\\ and \\xHH in --prompt as the characters they stand for"},
+     .commands = kGenerate,
+     .help = "Read \\n, \\r, \\t, \\\", \\', \\\\ and \\xHH in --stop, and in --prompt of run, as the characters they "
+             "stand for"},
     {.name = "system-prompt",
      .shorts = "-sys --system",
      .placeholder = "TEXT",

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "common.h"
+#include "flag_table.h"
 #include "progress_bar.h"
 #include "sampling_flags.h"
 
@@ -36,7 +38,7 @@ Result<GenerateOptions> generate_options(const ParsedFlags& flags, const Model& 
   options.n_keep = flags.get_int("keep");
   for (const ParsedFlags::Use& use : flags.uses()) {
     if (use.row->name == "stop") {
-      options.stop_words.push_back(use.text);
+      options.stop_words.push_back(flags.get_bool("escape") ? unescape(use.text) : use.text);
     }
   }
   ASSIGN_OR_RETURN(options.sampler, sampler_options(flags, model.recommended_sampling()));
