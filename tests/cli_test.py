@@ -828,6 +828,8 @@ class Information(CliTest):
         self.assertNotRegex(page, r"(?m)^['.](?!TH|SH|TP|PP|B\b)")
 
     def test_help(self):
+        statuses = page[page.find(".SH EXIT STATUS"):]
+        self.assertEqual(re.findall(r"(?m)^\.B (\d+)$", statuses), ["0", "1", "2", "130"])
         overview = self.good().decode()
         self.assertEqual(overview, self.good("help").decode())
         for command in ("run", "chat", "tokenize", "template", "logits", "embedding", "perplexity", "inspect", "plan", "devices",

@@ -563,6 +563,12 @@ constexpr FlagRow kEngineRows[] = {
      .help = "Say more about what happens, on standard error"},
 };
 
+constexpr ExitStatus kExitStatuses[] = {
+    {kExitFailed, "what was asked for failed; the last line on standard error says why"},
+    {kExitUsage, "the command line is wrong, which is found before anything is loaded"},
+    {kExitInterrupted, "ended by Ctrl-C"},
+};
+
 template <typename... Rows>
 std::vector<FlagRow> joined(const Rows&... rows) {
   std::vector<FlagRow> all;
@@ -580,7 +586,8 @@ const FlagTable& tessera_flags() {
                                 .summary = "GGUF language models, whole or split over devices, with the same bits",
                                 .commands = kCommands,
                                 .flags = kRows,
-                                .foreign = foreign_flags()};
+                                .foreign = foreign_flags(),
+                                .exit_statuses = kExitStatuses};
   return kTable;
 }
 

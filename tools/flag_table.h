@@ -6,6 +6,11 @@
 
 namespace tessera {
 
+/// What the program exits with where it does not succeed.
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
+
 /// The program's table; constant, lives as long as the program.
 const FlagTable& tessera_flags();
 

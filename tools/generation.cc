@@ -17,14 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kInterruptedExit = 130;  // 128 + SIGINT, as shells report it
-
 std::atomic<bool> g_interrupted = false;  // the one thing that a signal handler can reach
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_interrupt(int /*signal*/) {
   if (g_interrupted.exchange(true)) {
-    _exit(kInterruptedExit);
+    _exit(kExitInterrupted);
   }
 }
 

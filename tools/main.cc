@@ -20,10 +20,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
-constexpr int kInterrupted = 130;  // what a shell reports for Ctrl-C
-
 struct CommandEntry {
   std::string_view name;
   Status (*run)(const ParsedFlags& flags);
@@ -101,11 +97,11 @@ std::vector<const char*> spelt_out(std::span<const char* const> args) {
 int run_program(std::span<const char* const> args) {
   const Result<ParsedFlags> flags = parse_flags(tessera_flags(), spelt_out(args));
   if (!flags.ok()) {
-    return fail(flags.status(), kUsage);
+    return fail(flags.status(), kExitUsage);
   }
   if (flags->wants_help()) {
     const Status printed = print(help_command(tessera_flags(), flags->command()));
-    return printed.ok() ? 0 : fail(printed, kFailed);
+    return printed.ok() ? 0 : fail(printed, kExitFailed);
   }
   for (const std::string& note : flags->notes()) {
     std::fputs(("note: " + note + "\n").c_str(), stderr);
@@ -116,13 +112,14 @@ int run_program(std::span<const char* const> args) {
     }
     for (const auto check : {&check_metadata_flags, &check_template_flags, entry.check}) {
       if (const Status usage = check == nullptr ? Status() : check(*flags); !usage.ok()) {
-        return fail(usage, kUsage);
+        return fail(usage, kExitUsage);
       }
     }
     const Status status = entry.run(*flags);
-    return status.ok() ? 0 : fail(status, status.code() == ErrorCode::kCancelled ? kInterrupted : kFailed);
+    return status.ok() ? 0 : fail(status, status.code() == ErrorCode::kCancelled ? kExitInterrupted : kExitFailed);
   }
-  return fail({ErrorCode::kInternal, "the command " + std::string(flags->command().name) + " has no code"}, kFailed);
+  return fail({ErrorCode::kInternal, "the command " + std::string(flags->command().name) + " has no code"},
+              kExitFailed);
 }
 
 }  // namespace
@@ -133,6 +130,6 @@ int main(int argc, char** argv) {
     return tessera::run_program({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
   } catch (const std::bad_alloc&) {
     std::fputs("tessera: no memory is left\n", stderr);
-    return tessera::kFailed;
+    return tessera::kExitFailed;
   }
 }

@@ -76,12 +76,19 @@ struct CommandRow {
 };
 
 /// Everything the program understands. Points to constant arrays of static storage.
+/// A status that the program may exit with besides 0.
+struct ExitStatus {
+  int status;
+  std::string_view meaning;
+};
+
 struct FlagTable {
   std::string_view program;  // "tessera"
   std::string_view summary;  // one line
   std::span<const CommandRow> commands;
   std::span<const FlagRow> flags;
   std::span<const ForeignFlag> foreign = {};
+  std::span<const ExitStatus> exit_statuses = {};  // for the manual page
 };
 
 /// The name under which JSON carries this flag's value.

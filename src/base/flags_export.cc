@@ -147,6 +147,12 @@ std::string help_man(const FlagTable& table) {
       }
     }
   }
+  if (!table.exit_statuses.empty()) {
+    out += ".SH EXIT STATUS\n.TP\n.B 0\nsuccess\n";
+  }
+  for (const ExitStatus& exit : table.exit_statuses) {
+    out += fmt::format(".TP\n.B {}\n{}\n", exit.status, roff(exit.meaning));
+  }
   return out;
 }
 
