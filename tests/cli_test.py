@@ -374,14 +374,17 @@ class Run(CliTest):
             self.assertGreater(len(file.read_bytes()), before)
             good = file.read_bytes()
             command = ("run", "-p", first, *cache)
-            self.bad(1, "--prompt-cache.*another model", *command, "-m", GEMMA)
+            self.bad(1, "--prompt-cache.*another model.*; delete the file or name another$", *command, "-m", GEMMA)
             self.bad(1, "keys as f16.*--cache-type-k", *command, "-m", LLAMA, "-ctk", "f32")
             file.write_bytes(good[:-8])
-            self.bad(1, "cut short", *command, "-m", LLAMA)
+            self.bad(1, "cut short.*; delete the file or name another$", *command, "-m", LLAMA)
             file.write_bytes(b"something else that is long enough to have had a header of sixty-four bytes")
-            self.bad(1, "no saved state", *command, "-m", LLAMA)
+            self.bad(1, "no saved state.*; delete the file or name another$", *command, "-m", LLAMA)
             self.assertTrue(file.read_bytes().startswith(b"something else"))
             self.assertEqual(os.listdir(folder), ["cache"])
+            nowhere = os.path.join(folder, "no", "cache")
+            self.bad(1, f"--prompt-cache: cannot create '{nowhere}': No such file", "run", "-p", first, "-m", "no/such.gguf",
+                     "--prompt-cache", nowhere)
             self.bad(2, "needs --prompt-cache", "run", "-m", LLAMA, "-p", "x", "--prompt-cache-all")
             self.bad(2, "use one", "run", "-m", LLAMA, "-p", "x", *cache, "--prompt-cache-all", "--prompt-cache-ro")
 
@@ -406,21 +409,15 @@ class Run(CliTest):
         for flags in (["-C", f"{1 << cpus[0]:x}"], ["-Cr", f"{cpus[-1]}-{cpus[-1]}", "-t", "2"], ["--cpu-strict", "1"],
                       ["--numa", "distribute"], ["--numa", "isolate"], ["--numa", "numactl"]):
             self.assertEqual(self.good_json(*args, *flags)["tokens"], wanted, flags)
+        one = str(cpus[0])
+        for more, reason in (([], "those that share a CPU wait"), (["--cpu-strict", "1"], "--cpu-strict cannot give each a CPU")):
+            done = run(*args, "-Cr", f"{one}-{one}", "-t", "2", *more)
+            self.assertRegex(done.stderr.decode(), f"--threads asks for 2 threads, and 1 can run at once, CPUs {one}; {reason}")
         there_are = "there are CPUs [0-9,-]+$"
         self.bad(1, "--cpu-mask 0x1[0]+ names CPUs 4000; " + there_are, *args, "--cpu-mask", "0x1" + 1000 * "0")
         self.bad(1, "--cpu-mask 'all' is no hexadecimal number.*" + there_are, *args, "-C", "all")
         self.bad(1, "--cpu-range '1' is no range.*" + there_are, *args, "--cpu-range", "1")
         self.bad(2, "--numa.*everywhere", *args, "--numa", "everywhere")
-
-        one = str(cpus[0])
-        for more, reason in (([], "those that share a CPU wait"), (["--cpu-strict", "1"], "--cpu-strict cannot give each a CPU")):
-            done = run(*args, "-Cr", f"{one}-{one}", "-t", "2", *more)
-            self.assertRegex(done.stderr.decode(), f"--threads asks for 2 threads, and 1 can run at once, CPUs {one}; {reason}")
-    def test_familiar_flags_are_explained(self):
-        done = run("run", "-m", LLAMA, "-p", "x", "-n", "1", "-no-cnv", "-sm", "row", "-ngl", "99")
-        self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stderr.decode(), "row is called tensor")
-        self.assertRegex(done.stderr.decode(), "-ngl has no effect.*--device")
 
     def test_threads_have_one_limit(self):
         run_args = ["run", "-m", LLAMA, "-p", "hi", "-n", "1", "-c", "64", "-t"]
@@ -435,6 +432,12 @@ class Run(CliTest):
             self.assertEqual(json.loads(self.good(*args, "3"))["n_threads"], 3)
         for n in ("-1", "0"):
             self.good(*run_args, n)
+
+    def test_familiar_flags_are_explained(self):
+        done = run("run", "-m", LLAMA, "-p", "x", "-n", "1", "-no-cnv", "-sm", "row", "-ngl", "99")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), "row is called tensor")
+        self.assertRegex(done.stderr.decode(), "-ngl has no effect.*--device")
 
     def interrupted(self, *extra, streams=True):
         """The process after one Ctrl-C, sent once text comes, or else once it works."""
@@ -825,11 +828,11 @@ class Information(CliTest):
         page = self.good("help", "--man").decode()
         self.assertTrue(page.startswith(".TH TESSERA 1"))
         self.assertIn("\\-\\-ctx\\-size", page)
+        statuses = page[page.find(".SH EXIT STATUS"):]
+        self.assertEqual(re.findall(r"(?m)^\.B (\d+)$", statuses), ["0", "1", "2", "130"])
         self.assertNotRegex(page, r"(?m)^['.](?!TH|SH|TP|PP|B\b)")
 
     def test_help(self):
-        statuses = page[page.find(".SH EXIT STATUS"):]
-        self.assertEqual(re.findall(r"(?m)^\.B (\d+)$", statuses), ["0", "1", "2", "130"])
         overview = self.good().decode()
         self.assertEqual(overview, self.good("help").decode())
         for command in ("run", "chat", "tokenize", "template", "logits", "embedding", "perplexity", "inspect", "plan", "devices",

@@ -103,6 +103,7 @@ Status cmd_run(const ParsedFlags& flags) {
     return {ErrorCode::kInvalidArgument,
             "the prompt is empty; give --prompt TEXT, --file FILE, or text on standard input"};
   }
+  TRY(check_prompt_cache_file(flags));
   const Log log = command_log(flags);
   ModelOptions options = model_options(flags);
   options.needs_text = true;

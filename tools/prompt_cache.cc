@@ -1,8 +1,10 @@
 #include "prompt_cache.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 
+#include "base/files.h"
 #include "runtime/context.h"
 
 namespace tessera {
@@ -25,6 +27,18 @@ Status check_prompt_cache(const ParsedFlags& flags) {
   return {};
 }
 
+Status check_prompt_cache_file(const ParsedFlags& flags) {
+  if (!flags.given("prompt-cache") || flags.get_bool("prompt-cache-ro")) {
+    return {};
+  }
+  const std::string path(flags.get_string("prompt-cache"));
+  std::error_code ignored;
+  if (std::filesystem::is_other(path, ignored)) {
+    return {};
+  }
+  return FileWriter::create(path).status().with_context("--prompt-cache");
+}
+
 PromptCache::PromptCache(const ParsedFlags& flags, Context& context, const Log& log, std::span<const int32_t> prompt)
     : context_(context),
       log_(log),
@@ -43,6 +57,11 @@ Status PromptCache::restore() {
       log_.warning(fmt::format("{}; --prompt-cache-ro makes none", status.message()));
     }
     return {};
+  }
+  const bool other_content = status.code() == ErrorCode::kInvalidData || status.code() == ErrorCode::kInvalidArgument ||
+                             status.code() == ErrorCode::kUnsupported;
+  if (other_content) {
+    return {status.code(), fmt::format("--prompt-cache: {}; delete the file or name another", status.message())};
   }
   TRY(status.with_context("--prompt-cache"));
   const std::vector<int32_t> held = context_.tokens(kSeq);

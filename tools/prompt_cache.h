@@ -15,6 +15,10 @@ namespace tessera {
 /// first, or contradict each other.
 Status check_prompt_cache(const ParsedFlags& flags);
 
+/// Whether --prompt-cache could be written, found before a model is loaded for it; leaves nothing behind. A device or
+/// pipe is not tried. Errors: those of FileWriter::create.
+Status check_prompt_cache_file(const ParsedFlags& flags);
+
 /// Use: restore() before the session is made, prompt_read() as GenerateHooks::on_prompt, finish() after the generation.
 /// Without --prompt-cache none of them does anything. Holds references: flags, context, log and prompt outlive it.
 class PromptCache {

@@ -164,7 +164,7 @@ Result<FileWriter> FileWriter::create(const std::string& path) {
   std::string partial = in_place ? target : fmt::format("{}.{}.partial", target, getpid());
   std::FILE* file = std::fopen(partial.c_str(), "wb");
   if (file == nullptr) {
-    return system_error("create", partial, errno);
+    return system_error("create", target, errno);
   }
   return FileWriter(std::move(target), std::move(partial), file);
 }
@@ -181,7 +181,7 @@ FileWriter::~FileWriter() {
 Status FileWriter::append(std::span<const std::byte> bytes) {
   CHECK(file_ != nullptr);
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
-    return system_error("write", partial_, errno);
+    return system_error("write", path_, errno);
   }
   return {};
 }
