@@ -132,7 +132,7 @@ typedef struct tsr_model_options {
   const double* tensor_split; /* [n_tensor_split] shares of the devices, scaled by their sum; none: even */
   size_t n_tensor_split;
   int32_t n_cuts;      /* pieces of each layer; 0: as devices and shares ask. Logits have equal bits for equal cuts */
-  int32_t n_threads;   /* over all devices; 0: what the machine runs at once */
+  int32_t n_threads;   /* over all devices, at most 1024; 0: what the machine runs at once */
   const char* kernels; /* "auto" (NULL means that), "fast", "scalar" */
   const char* cpu_isa; /* "auto" (NULL means that), "portable", "avx2", "avxvnni", "avx512" */
   bool vocab_only;     /* tokenizer, template and metadata only; the model cannot decode */
@@ -384,10 +384,10 @@ typedef struct tsr_batch {
 TSR_API tsr_status tsr_batch_init(tsr_batch* batch, size_t struct_size);
 
 /* Appends the tokens, in order, each to its sequence, and leaves a row of logits, or an embedding, for each token that
- * wants it. Blocks. Errors: TSR_INVALID_ARGUMENT (token or sequence out of range, more than n_batch tokens, none at
- * all, an embedding of a context without), TSR_CACHE_FULL, TSR_IO (the model file was cut short or cannot be read):
- * every sequence is as it was, the last rows may be gone. TSR_DEVICE_LOST, TSR_OUT_OF_MEMORY: the context may be dead;
- * then it says so whenever a sequence is to be changed, and can only be freed. */
+ * wants it. Blocks. Errors: TSR_INVALID_ARGUMENT (token or sequence out of range, a wish that is not 0 or 1, more than
+ * n_batch tokens, none at all, an embedding of a context without), TSR_CACHE_FULL, TSR_IO (the model file was cut short
+ * or cannot be read): every sequence is as it was, the last rows may be gone. TSR_DEVICE_LOST, TSR_OUT_OF_MEMORY: the
+ * context may be dead; then it says so whenever a sequence is to be changed, and can only be freed. */
 TSR_API tsr_status tsr_context_decode(tsr_context* context, const tsr_batch* batch);
 
 /* Rows that the last decode left. */
@@ -535,7 +535,7 @@ typedef struct tsr_sampler tsr_sampler;
 #define TSR_RANDOM_SEED UINT64_C(0xFFFFFFFF)
 
 typedef struct tsr_logit_bias {
-  int32_t id;
+  int32_t id; /* of the vocabulary, where the sampler is made with a model */
   float bias; /* added before everything else; -INFINITY: never chosen */
 } tsr_logit_bias;
 

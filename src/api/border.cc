@@ -81,8 +81,23 @@ Result<std::string_view> text_argument(const char* text, size_t n_bytes, const c
 Status check_struct_size(size_t size, size_t least, const char* what) {
   if (size < least || size > kStructBytesMax) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("{} has a size of {} bytes, not {} or more; begin with its _init function, and give sizeof",
-                        what, size, least)};
+            fmt::format("{} has a size of {} bytes, not {} to {}; begin with its _init function, and give sizeof", what,
+                        size, least, kStructBytesMax)};
+  }
+  return {};
+}
+
+Status check_result_size(size_t size, const char* what) {
+  if (size < sizeof(size_t) || size > kStructBytesMax) {
+    return {ErrorCode::kInvalidArgument, fmt::format("struct_size is {}, not {} to {}; give sizeof({})", size,
+                                                     sizeof(size_t), kStructBytesMax, what)};
+  }
+  return {};
+}
+
+Status check_field(const char* field, int64_t found, int64_t least, int64_t most) {
+  if (found < least || found > most) {
+    return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be {} to {}", field, found, least, most)};
   }
   return {};
 }

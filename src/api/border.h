@@ -96,8 +96,14 @@ inline constexpr size_t kFirstBytes<tsr_switch_options> = offsetof(tsr_switch_op
 template <>
 inline constexpr size_t kFirstBytes<tsr_sampler_options> = offsetof(tsr_sampler_options, grammar);
 
-/// Checks the size of a caller's struct against the least that there was. Errors: kInvalidArgument.
+/// Checks the size of a struct that the caller initialised against the least that there was. Errors: kInvalidArgument.
 Status check_struct_size(size_t size, size_t least, const char* what);
+
+/// Checks the struct_size of a struct that the library fills: it has no _init function. Errors: kInvalidArgument.
+Status check_result_size(size_t size, const char* what);
+
+/// kInvalidArgument naming the field unless it is least to most.
+Status check_field(const char* field, int64_t found, int64_t least, int64_t most);
 
 /// Whether bytes that the library does not know are zero. Errors: kUnsupported.
 Status check_unknown_members(const void* given, size_t size, size_t known, const char* what);
@@ -131,7 +137,7 @@ template <typename T>
 Status write_struct(void* target, size_t struct_size, T value, const char* what) {
   static_assert(std::is_trivially_copyable_v<T>);
   TRY(need(target, what));
-  TRY(check_struct_size(struct_size, sizeof(size_t), what));
+  TRY(check_result_size(struct_size, what));
   std::memset(target, 0, struct_size);
   value.size = std::min(struct_size, sizeof(T));
   std::memcpy(target, &value, value.size);
@@ -147,13 +153,14 @@ void give_text(std::string_view bytes, char** text, size_t* n_bytes);
 void give_ids(std::span<const int32_t> ids, int32_t** target, size_t* n);
 
 /// Hands out rows as an array of structs of struct_size bytes each, in one block with copies of their texts.
-/// texts: the members of T that point to texts, which live until this returns.
+/// texts: the members of T that point to texts, which live until this returns. what: the name of T, for errors.
 template <typename T>
-Status give_list(std::vector<T> rows, std::initializer_list<const char * T::*> texts, size_t struct_size, T** list,
-                 size_t* n) {
-  TRY(check_struct_size(struct_size, sizeof(size_t), "struct_size"));
+Status give_list(std::vector<T> rows, std::initializer_list<const char * T::*> texts, size_t struct_size,
+                 const char* what, T** list, size_t* n) {
+  TRY(check_result_size(struct_size, what));
   if (struct_size % alignof(T) != 0) {
-    return {ErrorCode::kInvalidArgument, "struct_size is not that of the struct"};
+    return {ErrorCode::kInvalidArgument,
+            "struct_size is " + std::to_string(struct_size) + "; give sizeof(" + what + ")"};
   }
   size_t n_bytes = rows.size() * struct_size;
   for (const T& row : rows) {
@@ -170,7 +177,7 @@ Status give_list(std::vector<T> rows, std::initializer_list<const char * T::*> t
       rows[i].*text = next;
       next += length;
     }
-    TRY(write_struct(block + i * struct_size, struct_size, rows[i], "struct_size"));
+    TRY(write_struct(block + i * struct_size, struct_size, rows[i], what));
   }
   *list = reinterpret_cast<T*>(block);
   *n = rows.size();

@@ -35,6 +35,18 @@ Status check_seq(const Context& context, int32_t seq) {
   return {};
 }
 
+// An element of wants_logits or wants_embedding, or what NULL means for it.
+Result<bool> wish_of(const uint8_t* wishes, size_t i, const char* field, bool without) {
+  if (wishes == nullptr) {
+    return without;
+  }
+  if (wishes[i] > 1) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{}[{}] is {}; it must be 0 or 1", field, i, static_cast<int>(wishes[i])));
+  }
+  return wishes[i] == 1;
+}
+
 Result<std::vector<BatchToken>> tokens_of(const tsr_batch& batch, int64_t n_batch) {
   ASSIGN_OR_RETURN(const auto ids, array_argument(batch.tokens, batch.n_tokens, "tokens"));
   // Before anything of the caller's size is made.
@@ -46,8 +58,8 @@ Result<std::vector<BatchToken>> tokens_of(const tsr_batch& batch, int64_t n_batc
   for (size_t i = 0; i < ids.size(); ++i) {
     tokens[i].token = ids[i];
     tokens[i].seq = batch.seqs != nullptr ? batch.seqs[i] : 0;
-    tokens[i].wants_logits = batch.wants_logits != nullptr ? batch.wants_logits[i] != 0 : i + 1 == ids.size();
-    tokens[i].wants_embedding = batch.wants_embedding != nullptr && batch.wants_embedding[i] != 0;
+    ASSIGN_OR_RETURN(tokens[i].wants_logits, wish_of(batch.wants_logits, i, "wants_logits", i + 1 == ids.size()));
+    ASSIGN_OR_RETURN(tokens[i].wants_embedding, wish_of(batch.wants_embedding, i, "wants_embedding", false));
   }
   return tokens;
 }
@@ -60,6 +72,10 @@ Result<ContextOptions> context_options(const tsr_context_options* given) {
     return options;
   }
   ASSIGN_OR_RETURN(const tsr_context_options known, read_struct(given, "tsr_context_options"));
+  TRY(check_field("n_ctx", known.n_ctx, 0, kMaxContext));
+  TRY(check_field("n_batch", known.n_batch, 1, kMaxContext));
+  TRY(check_field("n_ubatch", known.n_ubatch, 1, kMaxUbatch));
+  TRY(check_field("n_seq_max", known.n_seq_max, 1, kMaxSequences));
   options.n_ctx = known.n_ctx;
   options.n_batch = known.n_batch;
   options.n_ubatch = known.n_ubatch;

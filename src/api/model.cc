@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/handles.h"
+#include "base/threads.h"
 #include "device/registry.h"
 #include "runtime/sampler_options.h"
 
@@ -61,6 +62,7 @@ Result<ModelOptions> model_options(const tsr_model_options& given) {
   options.cpu_strict = given.cpu_strict;
   options.numa = option_or(given.numa, options.numa.c_str());
   options.n_cuts = given.n_cuts;
+  TRY(check_field("n_threads", given.n_threads, 0, kMaxThreads));
   options.n_threads = given.n_threads;
   options.vocab_only = given.vocab_only;
   options.context = kSmallestContext;
@@ -150,7 +152,8 @@ tsr_status tsr_list_devices(tsr_device_info** devices, size_t struct_size, size_
       rows.push_back({0, device.name.c_str(), device.description.c_str(), device.n_threads, device.memory_bytes,
                       device.available_bytes});
     }
-    return give_list(std::move(rows), {&tsr_device_info::name, &tsr_device_info::description}, struct_size, devices, n);
+    return give_list(std::move(rows), {&tsr_device_info::name, &tsr_device_info::description}, struct_size,
+                     "tsr_device_info", devices, n);
   });
 }
 
@@ -234,7 +237,7 @@ tsr_status tsr_model_list_devices(const tsr_model* model, tsr_device_use** devic
       rows.push_back({0, use.name.c_str(), use.n_tiles, use.weight_bytes, use.kv_bytes, use.scratch_bytes,
                       use.budget_bytes, use.rec_bytes, use.spare_bytes});
     }
-    return give_list(std::move(rows), {&tsr_device_use::name}, struct_size, devices, n);
+    return give_list(std::move(rows), {&tsr_device_use::name}, struct_size, "tsr_device_use", devices, n);
   });
 }
 
@@ -248,6 +251,6 @@ tsr_status tsr_model_list_tiles(const tsr_model* model, tsr_tile** tiles, size_t
       rows.push_back(
           {0, home.kind.data(), home.layer, home.cut, home.device, home.offset, home.bytes, home.expert});  // literals
     }
-    return give_list(std::move(rows), {&tsr_tile::kind}, struct_size, tiles, n);
+    return give_list(std::move(rows), {&tsr_tile::kind}, struct_size, "tsr_tile", tiles, n);
   });
 }

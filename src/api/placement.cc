@@ -30,6 +30,10 @@ Result<std::string> known_mode(tsr_split_mode mode) {
 Status set_split_mode(Model& model, tsr_split_mode mode, const double* tensor_split) {
   PlacementRequest request;
   ASSIGN_OR_RETURN(request.split_mode, known_mode(mode));
+  if (mode == TSR_SPLIT_CUSTOM) {
+    return {ErrorCode::kInvalidArgument,
+            "TSR_SPLIT_CUSTOM needs a home for every tile; give them to tsr_model_set_placement()"};
+  }
   if (tensor_split != nullptr) {
     request.tensor_split.assign(tensor_split, tensor_split + model.device_use().size());
   }

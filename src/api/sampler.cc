@@ -116,6 +116,21 @@ Result<const Tokenizer*> vocabulary_of(const tsr_model* model, const SamplerOpti
   return tokenizer_of(*model->model);
 }
 
+// Known only with a model whose vocabulary can be used.
+Status check_biased_tokens(const tsr_model* model, const SamplerOptions& options) {
+  if (model == nullptr || !model->model->text_status().ok()) {
+    return {};
+  }
+  const int32_t n_vocab = model->model->tokenizer().n_vocab();
+  for (const LogitBias& bias : options.logit_bias) {
+    if (bias.id >= n_vocab) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("logit_bias: there is no token {}; the vocabulary has {}", bias.id, n_vocab)};
+    }
+  }
+  return {};
+}
+
 Status sample(tsr_sampler& sampler, std::span<const float> logits, int32_t* id) {
   *id = sampler.sampler.sample(logits);
   if (*id == kNoToken) {
@@ -152,6 +167,7 @@ tsr_status tsr_sampler_create(const tsr_model* model, const tsr_sampler_options*
   return guarded([&]() -> Status {
     TRY(need_output(sampler, "sampler"));
     ASSIGN_OR_RETURN(const SamplerOptions wanted, sampler_options(options));
+    TRY(check_biased_tokens(model, wanted));
     ASSIGN_OR_RETURN(DryBreakers breakers, breakers_of(model, wanted));
     ASSIGN_OR_RETURN(std::optional<GrammarMatcher> grammar, grammar_of(model, wanted));
     ASSIGN_OR_RETURN(const Tokenizer* tokenizer, vocabulary_of(model, wanted));

@@ -43,6 +43,9 @@ struct ContextOptions {
 inline constexpr int64_t kMaxExpertSlots = 1024;
 /// Most of ContextOptions::n_ctx, and of n_batch.
 inline constexpr int64_t kMaxContext = 1 << 24;
+/// Most of ContextOptions::n_ubatch, and of n_seq_max.
+inline constexpr int64_t kMaxUbatch = 1 << 16;
+inline constexpr int64_t kMaxSequences = 4096;
 /// Most of ContextOptions::n_snapshots.
 inline constexpr int32_t kMaxSnapshots = 1'000'000;
 
@@ -92,10 +95,10 @@ struct ModelSummary {
   int64_t n_layers_attn_cut = 0;  // layers whose attention has two or more non-empty cuts
   int64_t n_layers_ffn_cut = 0;   // the same for the feed-forward part
   uint64_t placement_version = 0;
+  int n_threads = 0;  // of the CPU devices together, never "as many as can run"
   double load_ms = 0;
 };
 
-  int n_threads = 0;  // of the CPU devices together, never "as many as can run"
 /// Bytes of one device, read on the loop thread. KV, recurrent state and scratch: over all contexts.
 struct DeviceUse {
   std::string name;

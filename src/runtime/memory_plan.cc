@@ -63,18 +63,19 @@ Result<ContextSizes> context_sizes(const ModelState& model, const ContextOptions
   if (options.n_batch < 1 || options.n_batch > kMaxContext) {
     return out_of_range("--batch-size", options.n_batch, 1, kMaxContext);
   }
-  if (options.n_ubatch < 1 || options.n_ubatch > (1 << 16)) {
-    return out_of_range("--ubatch-size", options.n_ubatch, 1, 1 << 16);
+  if (options.n_ubatch < 1 || options.n_ubatch > kMaxUbatch) {
+    return out_of_range("--ubatch-size", options.n_ubatch, 1, kMaxUbatch);
   }
-  if (options.n_seq_max < 1 || options.n_seq_max > 4096) {
-    return out_of_range("the number of sequences", options.n_seq_max, 1, 4096);
+  if (options.n_seq_max < 1 || options.n_seq_max > kMaxSequences) {
+    return out_of_range("the number of sequences", options.n_seq_max, 1, kMaxSequences);
   }
   if (options.n_snapshots < 0 || options.n_snapshots > kMaxSnapshots) {
     return out_of_range("--ctx-checkpoints", options.n_snapshots, 0, kMaxSnapshots);
   }
-  if (options.n_kv_tokens != 0 && (options.n_kv_tokens < options.n_ctx || options.n_kv_tokens > kMaxContext * 4096)) {
+  if (options.n_kv_tokens != 0 &&
+      (options.n_kv_tokens < options.n_ctx || options.n_kv_tokens > kMaxContext * kMaxSequences)) {
     return out_of_range("the number of positions over all sequences", options.n_kv_tokens, options.n_ctx,
-                        kMaxContext * 4096);
+                        kMaxContext * kMaxSequences);
   }
   for (const KvLayerSpec& layer : model.definition.program.kv_layers) {
     if (std::max(layer.k_dim, layer.v_dim) > kAttentionMaxDim) {

@@ -545,21 +545,26 @@ Result<SplitMode> parse_split_mode(const std::string& name, std::string_view fla
 }
 
 Result<Placement> requested_placement(const ModelState& model, const PlacementRequest& request, uint64_t version) {
-  if (request.homes.empty()) {
+  if (request.homes.empty() && request.split_mode != kCustom) {
     ASSIGN_OR_RETURN(const SplitMode mode, parse_split_mode(request.split_mode));
     const Shares shares{request.tensor_split};
     TRY(check_shares(shares, model.n_devices()));
     return make_placement(model.tiles, mode, shares, model.placement_target(), version);
   }
-  const bool known =
-      std::ranges::all_of(request.homes, [&](int32_t home) { return home >= 0 && home < model.n_devices(); });
-  if (request.split_mode != kCustom || !request.tensor_split.empty() || !known ||
+  if (request.split_mode != kCustom || !request.tensor_split.empty() ||
       request.homes.size() != model.tiles.tiles.size()) {
     return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("homes belong to the split mode {}, one for each of {} tiles, on devices 0 to {}; there "
-                              "are {} of them, the split mode is {}, and there are {} shares",
-                              kCustom, model.tiles.tiles.size(), model.n_devices() - 1, request.homes.size(),
-                              request.split_mode, request.tensor_split.size()));
+                  fmt::format("homes belong to the split mode {}, one for each of {} tiles; there are {} of them, the "
+                              "split mode is {}, and there are {} shares",
+                              kCustom, model.tiles.tiles.size(), request.homes.size(), request.split_mode,
+                              request.tensor_split.size()));
+  }
+  const auto unknown =
+      std::ranges::find_if(request.homes, [&](int32_t home) { return home < 0 || home >= model.n_devices(); });
+  if (unknown != request.homes.end()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("home {} is device {}; the model has devices 0 to {}", unknown - request.homes.begin(),
+                              *unknown, model.n_devices() - 1));
   }
   Placement next = model.placement;
   next.version = version;

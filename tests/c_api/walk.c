@@ -85,7 +85,10 @@ static void walk_machine(void) {
   EXPECT_BAD(tsr_list_devices(NULL, sizeof *devices, &n));
   EXPECT_BAD(tsr_list_devices(&devices, sizeof *devices, NULL));
   EXPECT_BAD(tsr_list_devices(&devices, 0, &n));
+  EXPECT_BAD(tsr_list_devices(&devices, 100000, &n));
+  EXPECT_SAID("struct_size is 100000, not 8 to 4096; give sizeof(tsr_device_info)");
   EXPECT_BAD(tsr_list_devices(&devices, sizeof *devices + 1, &n));
+  EXPECT_SAID("give sizeof(tsr_device_info)");
   EXPECT(devices == NULL && n == 0);
 }
 
@@ -184,6 +187,8 @@ static void walk_loading(void) {
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, n_cuts, -1);
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, n_cuts, 1000);
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, n_threads, -5);
+  EXPECT_SAID("n_threads is -5; it must be 0 to 1024");
+  EXPECT_LOAD(TSR_INVALID_ARGUMENT, n_threads, 1025);
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, devices, NULL);
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, tensor_split, nonsense);
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, tensor_split, NULL);
@@ -203,6 +208,22 @@ static void walk_loading(void) {
   EXPECT(strstr(tsr_last_error(), "cache_type_k") != NULL && strstr(tsr_last_error(), "q8_0") != NULL);
   plan.cache_type_k = "floats";
   EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
+  plan.cache_type_k = NULL;
+  plan.n_ctx = -1;
+  EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
+  EXPECT_SAID("n_ctx is -1; it must be 0 to 16777216");
+  plan.n_ctx = 0;
+  plan.n_batch = 0;
+  EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
+  EXPECT_SAID("n_batch is 0; it must be 1 to 16777216");
+  plan.n_batch = 1;
+  plan.n_ubatch = 65537;
+  EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
+  EXPECT_SAID("n_ubatch is 65537; it must be 1 to 65536");
+  plan.n_ubatch = 1;
+  plan.n_seq_max = 4097;
+  EXPECT_LOAD(TSR_INVALID_ARGUMENT, planned_context, &plan);
+  EXPECT_SAID("n_seq_max is 4097; it must be 1 to 4096");
   EXPECT_BAD(tsr_model_load(NULL, NULL, &model));
   EXPECT_BAD(tsr_model_load(llama_path, NULL, NULL));
 }

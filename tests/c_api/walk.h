@@ -30,6 +30,8 @@ extern char llama_path[4096], gemma_path[4096];
   } while (0)
 #define EXPECT_OK(call) EXPECT_STATUS(TSR_OK, call)
 #define EXPECT_BAD(call) EXPECT_STATUS(TSR_INVALID_ARGUMENT, call)
+/* What the last failure said holds this text. */
+#define EXPECT_SAID(text) EXPECT(strstr(tsr_last_error(), text) != NULL)
 
 /* A model with default options; ends the program when there is none. */
 tsr_model* load_model(const char* path);

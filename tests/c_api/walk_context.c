@@ -54,7 +54,7 @@ void walk_sequences(tsr_context* context) {
 /* Rows of a token are the same whatever else is wanted; a context that was made without has none. */
 void walk_embeddings(const tsr_model* model) {
   const int32_t tokens[] = {1, 5, 9};
-  const uint8_t none[] = {0, 0, 0}, some[] = {1, 0, 1};
+  const uint8_t none[] = {0, 0, 0}, some[] = {1, 0, 1}, neither[] = {0, 1, 2};
   float first[64];
   const float* row = NULL;
   size_t n_embd = 0;
@@ -71,9 +71,12 @@ void walk_embeddings(const tsr_model* model) {
   EXPECT(batch.wants_embedding == NULL);
   batch.tokens = tokens;
   batch.n_tokens = 3;
+  EXPECT_OK(tsr_context_create(model, &options, &context));
+  batch.wants_logits = neither;
+  EXPECT_BAD(tsr_context_decode(context, &batch));
+  EXPECT_SAID("wants_logits[2] is 2; it must be 0 or 1");
   batch.wants_logits = none;
   batch.wants_embedding = some;
-  EXPECT_OK(tsr_context_create(model, &options, &context));
   EXPECT_BAD(tsr_context_decode(context, &batch));
   tsr_context_free(context);
   options.embeddings = 1;
@@ -398,7 +401,7 @@ static void walk_grammar(const tsr_model* model, const tsr_sampler_options* plai
 void walk_sampler_options(const tsr_model* model) {
   static const float logits[] = {0, 3, 2.9f, 1};
   static const char* const breakers[] = {"\n", NULL};
-  const tsr_logit_bias ban = {1, -INFINITY}, wrong = {-1, 0};
+  const tsr_logit_bias ban = {1, -INFINITY}, wrong = {-1, 0}, unknown = {1 << 30, 1};
   const int32_t seen = 1;
   tsr_sampler_options options, bad;
   tsr_sampler* sampler = NULL;
@@ -448,6 +451,8 @@ void walk_sampler_options(const tsr_model* model) {
   walk_grammar(model, &options);
   EXPECT_SAMPLER(model, n_dry_sequence_breakers, 2);
   EXPECT_SAMPLER(model, logit_bias, &wrong);
+  EXPECT_SAMPLER(model, logit_bias, &unknown);
+  EXPECT_SAID("logit_bias: there is no token 1073741824; the vocabulary has 288");
   EXPECT_SAMPLER(model, logit_bias, NULL);
   EXPECT_SAMPLER(model, samplers, "top_k;bottom_k");
   EXPECT_SAMPLER(model, mirostat, 7);

@@ -52,6 +52,7 @@ static void walk_split_modes(tsr_model* model, tsr_context* context, const float
   EXPECT_BAD(tsr_model_set_split_mode(NULL, TSR_SPLIT_LAYER, NULL));
   EXPECT_BAD(tsr_model_set_split_mode(model, (tsr_split_mode)4, NULL));
   EXPECT_BAD(tsr_model_set_split_mode(model, TSR_SPLIT_CUSTOM, NULL)); /* needs homes */
+  EXPECT_SAID("TSR_SPLIT_CUSTOM needs a home for every tile");
   EXPECT_BAD(tsr_model_set_split_mode(model, TSR_SPLIT_TENSOR, none));
   EXPECT_BAD(tsr_context_set_split_mode(NULL, TSR_SPLIT_LAYER, NULL));
   EXPECT_BAD(tsr_context_set_split_mode(context, (tsr_split_mode)-1, NULL));
@@ -135,8 +136,13 @@ static void walk_general_form(tsr_model* model, tsr_context* context, const floa
 
   placement.homes = outside;
   EXPECT_BAD(tsr_model_set_placement(model, &placement));
+  EXPECT_SAID("the model has devices 0 to 1");
   placement.homes = NULL;
   EXPECT_BAD(tsr_model_set_placement(model, &placement));
+  EXPECT_SAID("homes is NULL");
+  placement.n_homes = 0;
+  EXPECT_BAD(tsr_model_set_placement(model, &placement));
+  EXPECT_SAID("one for each of");
   placement.homes = homes;
   placement.n_homes = n - 1;
   EXPECT_BAD(tsr_model_set_placement(model, &placement));
