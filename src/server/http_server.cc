@@ -383,15 +383,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request.body = std::move(message.body());
     request.peer = peer_;
     in_flight_ = true;
-    exchange_ = std::make_shared<Exchange>(shared_, weak_from_this(), request.method == "HEAD", message.version(),
-                                           message.keep_alive());
-    watched_ = exchange_;
-    watched_life_ = exchange_->life();
+    auto exchange = std::make_shared<Exchange>(shared_, weak_from_this(), request.method == "HEAD", message.version(),
+                                               message.keep_alive());
+    watched_ = exchange;
+    watched_life_ = exchange->life();
     watch();
-    asio::post(shared_->handlers, [shared = shared_, request = std::move(request), exchange = exchange_]() mutable {
-      answer_throws(*exchange, shared->error_body, [&] { shared->handler(std::move(request), exchange); });
-    });
-    exchange_.reset();  // it lives as long as somebody may answer
+    // It lives as long as somebody may answer. This thread keeps none, or it might be the last to let go and would
+    // make the answer that is sent then.
+    asio::post(shared_->handlers,
+               [shared = shared_, request = std::move(request), exchange = std::move(exchange)]() mutable {
+                 answer_throws(*exchange, shared->error_body, [&] { shared->handler(std::move(request), exchange); });
+               });
   }
 
   // Learns that the client went while its answer is made: its socket becomes readable and has nothing to read.
