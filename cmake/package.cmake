@@ -11,20 +11,22 @@ set(package_object ${CMAKE_BINARY_DIR}/libtessera.o)
 set(package_rooms base tensor gguf tokenizer device kernels placement transition memory program_build program_lower models runtime
   api)
 list(TRANSFORM package_rooms PREPEND "tessera_")
-set(package_archives)
+set(package_objects)
 foreach(room ${package_rooms})
-  list(APPEND package_archives $<TARGET_FILE:${room}>)
+  list(APPEND package_objects $<TARGET_OBJECTS:${room}>)
 endforeach()
 add_custom_command(OUTPUT ${package_library}
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${package_object} --whole-archive ${package_archives}
+  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${package_object} ${package_objects}
   # What is "unique" in a process (inline variables) must become weak before it can become local.
   COMMAND sh -c "${CMAKE_NM} --defined-only '${package_object}' | awk '$2 == \"u\" {print $3}' >'${package_object}.unique'"
   COMMAND ${CMAKE_OBJCOPY} --weaken-symbols=${package_object}.unique ${package_object}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tsr_* ${package_object}
   COMMAND ${CMAKE_COMMAND} -E rm -f ${package_library}
   COMMAND ${CMAKE_AR} rcs ${package_library} ${package_object}
-  DEPENDS ${package_rooms}
+  COMMAND ${CMAKE_COMMAND} -E rm -f ${package_object} ${package_object}.unique
+  DEPENDS ${package_rooms} ${package_objects}
   COMMENT "Joining the rooms to libtessera.a"
+  COMMAND_EXPAND_LISTS
   VERBATIM)
 add_custom_target(tessera_package ALL DEPENDS ${package_library})
 
