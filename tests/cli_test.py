@@ -648,7 +648,7 @@ class Bench(CliTest):
         args = ["bench", "-m", LLAMA, "-p", "4", "-n", "1-4*2", "-r", "1", "--no-warmup"]
         table, build = self.good(*args).decode().split("\n\n")
         self.assertEqual([line.split("|")[-3].strip() for line in table.splitlines()[2:]], ["pp4", "tg1", "tg2", "tg4"])
-        self.assertRegex(build, r"^build: \d+\.\d+")
+        self.assertRegex(build, r"^build: \S+ \(\d+\)$")
         head, *lines = csv.reader(self.good(*args, "-o", "csv").decode().splitlines())
         self.assertEqual([line[head.index("n_gen")] for line in lines], ["0", "1", "2", "4"])
         self.assertEqual(len([json.loads(line) for line in self.good(*args, "-o", "jsonl").splitlines()]), 4)
@@ -810,6 +810,12 @@ class Information(CliTest):
         self.assertIn("cpu-scalar", version["kernel_classes"])
         self.assertEqual(self.good("--version"), self.good("version"))
         self.assertIn(f"tessera {version['version']}\n", self.good("version").decode())
+        if version["commit"] == "unknown":
+            self.assertEqual(version["build_number"], 0)
+        else:  # of the history that lies here
+            count = subprocess.run(["git", "rev-list", "--count", version["commit"].removesuffix("-changed")],
+                                   capture_output=True, text=True, check=True)
+            self.assertEqual(version["build_number"], int(count.stdout))
 
     def test_completions(self):
         script = self.good("help", "--completion", "bash").decode()

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "bench_lists.h"
 #include "bench_names.h"
+#include "build_commit.h"
 #include "commands.h"
 #include "common.h"
 #include "decode_timer.h"
@@ -194,8 +195,8 @@ Json record_of(const Model& model, const ModelSetting& setting, const ContextSet
   const Spread time = spread_of(ns);
   const Spread speed = spread_of(speeds);
   const std::vector<AvailableDevice> available = available_devices();
-  return Json{{"build_commit", TESSERA_VERSION},
-              {"build_number", 0},
+  return Json{{"build_commit", kBuildCommit},
+              {"build_number", kBuildNumber},
               {"cpu_info", available.front().description},
               {"gpu_info", ""},
               {"backends", "CPU"},
@@ -378,7 +379,7 @@ class Output {
       text += fmt::format(" {} | {:.2f} ± {:.2f} |\n", names_[i], r.at("avg_ts").get<double>(),
                           r.at("stddev_ts").get<double>());
     }
-    return text + fmt::format("\nbuild: {}\n", TESSERA_VERSION);
+    return text + fmt::format("\nbuild: {} ({})\n", kBuildCommit, kBuildNumber);
   }
 
   std::string format_;

@@ -15,6 +15,7 @@
 
 #include "base/proc.h"
 #include "base/threads.h"
+#include "build_commit.h"
 #include "commands.h"
 #include "common.h"
 #include "device/registry.h"
@@ -35,7 +36,7 @@ constexpr std::chrono::seconds kFlushTime{5};  // for the last replies to reach 
 Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   ServerSettings settings;
   settings.slot_save_path = flags.get_string("slot-save-path");
-  settings.build = fmt::format("tessera {}", TESSERA_VERSION);
+  settings.build = fmt::format("tessera {} ({})", TESSERA_VERSION, kBuildCommit);
   settings.page = flags.get_bool("webui");
   settings.page_folder = flags.get_string("path");
   if (!settings.page_folder.empty() && !std::filesystem::is_directory(settings.page_folder)) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "build_commit.h"
 #include "commands.h"
 #include "common.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -35,14 +36,18 @@ Status cmd_version(const ParsedFlags& flags) {
     }
   }
   if (flags.get_bool("json")) {
-    return print(
-        nlohmann::ordered_json{
-            {"version", TESSERA_VERSION}, {"compiler", kCompiler}, {"cpu_isas", isas}, {"kernel_classes", classes}}
-            .dump() +
-        "\n");
+    return print(nlohmann::ordered_json{{"version", TESSERA_VERSION},
+                                        {"commit", kBuildCommit},
+                                        {"build_number", kBuildNumber},
+                                        {"compiler", kCompiler},
+                                        {"cpu_isas", isas},
+                                        {"kernel_classes", classes}}
+                     .dump() +
+                 "\n");
   }
-  return print(fmt::format("tessera {}\ncompiler: {}\ninstruction sets of this processor: {}\nkernel classes: {}\n",
-                           TESSERA_VERSION, kCompiler, joined(isas), joined(classes)));
+  return print(fmt::format(
+      "tessera {}\ncommit: {} ({})\ncompiler: {}\ninstruction sets of this processor: {}\nkernel classes: {}\n",
+      TESSERA_VERSION, kBuildCommit, kBuildNumber, kCompiler, joined(isas), joined(classes)));
 }
 
 }  // namespace tessera

@@ -1,0 +1,25 @@
+# Writes OUT, the definitions of tools/build_commit.h, from the history of the sources in DIR; leaves it alone where it
+# says so already, or every build would link the program anew.
+
+execute_process(COMMAND git -C ${DIR} rev-parse --short=9 HEAD
+  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE has_no_history)
+execute_process(COMMAND git -C ${DIR} rev-list --count HEAD
+  OUTPUT_VARIABLE number OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+execute_process(COMMAND git -C ${DIR} status --porcelain --untracked-files=no
+  OUTPUT_VARIABLE changes ERROR_QUIET)
+if(has_no_history)
+  set(commit unknown)
+  set(number 0)
+elseif(changes)
+  string(APPEND commit -changed)
+endif()
+file(CONFIGURE OUTPUT ${OUT} CONTENT [[
+#include "build_commit.h"
+
+namespace tessera {
+
+const char* const kBuildCommit = "@commit@";
+const int kBuildNumber = @number@;
+
+}  // namespace tessera
+]] @ONLY)
