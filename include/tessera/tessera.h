@@ -157,8 +157,8 @@ typedef struct tsr_model_options {
 /* Writes the defaults. struct_size: sizeof *options. Errors: TSR_INVALID_ARGUMENT. */
 TSR_API tsr_status tsr_model_options_init(tsr_model_options* options, size_t struct_size);
 
-/* Opens a GGUF file (of a split one any part), checks it, and places its weights. The file must stay unchanged while
- * the model lives. options may be NULL. Blocks until done. Errors: TSR_NOT_FOUND, TSR_IO, TSR_INVALID_DATA,
+/* Opens a GGUF file (of a split one the first part), checks it, and places its weights. The file must stay unchanged
+ * while the model lives. options may be NULL. Blocks until done. Errors: TSR_NOT_FOUND, TSR_IO, TSR_INVALID_DATA,
  * TSR_UNSUPPORTED (the file); TSR_INVALID_ARGUMENT (the options); TSR_DOES_NOT_FIT (per device: needed and budget);
  * TSR_CANCELLED. */
 TSR_API tsr_status tsr_model_load(const char* path, const tsr_model_options* options, tsr_model** model);
@@ -571,7 +571,7 @@ typedef struct tsr_sampler_options {
   const tsr_logit_bias* logit_bias; /* [n_logit_bias] */
   size_t n_logit_bias;
   const char* samplers;    /* the chain's steps, as "top_k;temperature"; NULL: penalties, dry, top_n_sigma, top_k,
-                              typical_p, top_p, min_p, xtc, temperature */
+                              typ_p, top_p, min_p, xtc, temperature */
   const char* grammar;     /* NULL: any text; GBNF that the text must follow: only tokens that fit are drawn, and those
                               that end the generation where the text may end. It begins with the first token drawn */
   const char* json_schema; /* the same as a JSON schema; at most one of both */

@@ -1,8 +1,10 @@
 #include "api/border.h"
 
+#include <algorithm>
 #include <exception>
 #include <fmt/format.h>
 #include <limits>
+#include <utility>
 
 namespace tessera::api {
 namespace {
@@ -34,11 +36,51 @@ static_assert(static_cast<int>(ErrorCode::kDeviceLost) == TSR_DEVICE_LOST);
 static_assert(static_cast<int>(ErrorCode::kIo) == TSR_IO);
 static_assert(static_cast<int>(ErrorCode::kInternal) == TSR_INTERNAL);
 
+// The engine names settings as flags; callers know them as members.
+constexpr std::pair<std::string_view, std::string_view> kMembers[] = {
+    {"--batch-size", "n_batch"},
+    {"--cache-type-k", "cache_type_k"},
+    {"--cache-type-v", "cache_type_v"},
+    {"--cpu-isa", "cpu_isa"},
+    {"--cpu-mask", "cpu_mask"},
+    {"--cpu-range", "cpu_range"},
+    {"--cpu-strict", "cpu_strict"},
+    {"--ctx-checkpoints", "n_snapshots"},
+    {"--ctx-size", "n_ctx"},
+    {"--cuts", "n_cuts"},
+    {"--device", "devices"},
+    {"--device-memory", "device_memory"},
+    {"--expert-slots", "expert_slots"},
+    {"--kernels", "kernels"},
+    {"--n-cpu-moe", "n_cpu_moe"},
+    {"--numa", "numa"},
+    {"--override-tensor", "override_tensor"},
+    {"--parallel", "n_seq_max"},
+    {"--split-mode", "split_mode"},
+    {"--tensor-split", "tensor_split"},
+    {"--threads", "n_threads"},
+    {"--ubatch-size", "n_ubatch"},
+};
+
 }  // namespace
+
+std::string with_member_names(std::string_view message) {
+  std::string text;
+  while (!message.empty()) {
+    const size_t begin = std::min(message.find("--"), message.size());
+    const size_t end = std::min(message.find_first_not_of("-abcdefghijklmnopqrstuvwxyz", begin), message.size());
+    const std::string_view flag = message.substr(begin, end - begin);
+    const auto* member = std::ranges::find(kMembers, flag, [](const auto& pair) { return pair.first; });
+    text += message.substr(0, begin);
+    text += member == std::end(kMembers) ? flag : member->second;
+    message.remove_prefix(end);
+  }
+  return text;
+}
 
 tsr_status fail(ErrorCode code, std::string_view message) noexcept {
   try {
-    last_error.text = message;
+    last_error.text = with_member_names(message);
     last_error.lost = false;
   } catch (...) {
     last_error.lost = true;

@@ -21,7 +21,11 @@
 
 namespace tessera::api {
 
-/// Notes why a call failed as this thread's last error. Never throws: without memory the text is a fixed one.
+/// The message with the flags in it named as the members of the C structs that stand for them.
+std::string with_member_names(std::string_view message);
+
+/// Notes why a call failed as this thread's last error, in such words. Never throws: without memory the text is a fixed
+/// one.
 tsr_status fail(ErrorCode code, std::string_view message) noexcept;
 
 /// The failure that the exception being handled stands for. REQUIRES: called inside a catch block.

@@ -80,7 +80,7 @@ Result<Log> log_to(const tsr_model_options& given) {
     return Log();
   }
   const auto sink = [log = given.log, user = given.log_user](LogLevel level, std::string_view message) {
-    log(static_cast<tsr_log_level>(level), std::string(message).c_str(), user);
+    log(static_cast<tsr_log_level>(level), with_member_names(message).c_str(), user);
   };
   return Log(sink, static_cast<LogLevel>(given.log_least));
 }

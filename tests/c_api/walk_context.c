@@ -137,6 +137,7 @@ void walk_context_errors(const tsr_model* model, tsr_context* context) {
   EXPECT(n == 0); /* failures left nothing */
   EXPECT_OK(decode(context, many, NULL, NULL, 64));
   EXPECT_STATUS(TSR_CACHE_FULL, decode(context, many, NULL, NULL, 33));
+  EXPECT_SAID("raise n_ctx");
   EXPECT_OK(tsr_context_length(context, 0, &n));
   EXPECT(n == 64);
 
