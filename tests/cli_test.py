@@ -906,7 +906,7 @@ class Errors(CliTest):
         self.good("bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--no-warmup", "--mmap", "0", "-mmp", "0,1", "-nkvo", "1", "-nopo",
                   "0", "-fa", "0,1", "--progress", "--no-host", "1", "-dio", "0")
         self.bad(2, "flag -fa: \"maybe\" is not one of on, off, auto", "run", "-m", LLAMA, "-p", "x", "-fa", "maybe")
-        self.bad(2, "did you mean --prompt \"hello\"", "run", "-m", LLAMA, "hello")
+        self.bad(2, "did you mean -p \"hello\"", "run", "-m", LLAMA, "hello")
         self.bad(2, "needs quotes", "run", "-m", LLAMA, "-p", "two", "words")
         self.bad(2, r"flag -c belongs to `tessera run\|chat\|", "bench", "-m", LLAMA, "-c", "512")
 

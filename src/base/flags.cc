@@ -32,6 +32,21 @@ std::string quoted(std::string_view text) {
   return "\"" + shown + "\"";
 }
 
+/// The user's word as one would type it: in quotes only where a shell needs them.
+std::string as_typed(std::string_view text) {
+  const bool is_plain = !text.empty() && std::ranges::all_of(text, [](char c) {
+    return std::string_view("-_./:=,+%@").find(c) != std::string_view::npos || (c >= '0' && c <= '9') ||
+           (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+  return is_plain ? std::string(text) : quoted(text);
+}
+
+/// The flag as people type it: its first other name, or the long one.
+std::string short_name(const FlagRow& row) {
+  const auto shorts = flags_internal::split_words(row.shorts);
+  return shorts.empty() ? fmt::format("--{}", row.name) : std::string(shorts.front());
+}
+
 Status invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
@@ -424,29 +439,62 @@ class FlagParser {
     return {};
   }
 
-  // What the unexpected argument may have been meant for.
+  // What the unexpected argument may have been meant for: words without flags stand for the required flags that are
+  // missing, in the table's order, and what is left over, or has blanks, for the prompt.
   std::string positional_hint() const {
-    for (const FlagRow& row : table_.flags) {
-      if (row.required && flags_internal::belongs_to(row, result_.command_->name) && !result_.given(row.name)) {
-        return fmt::format("; did you mean {} {}?", row.shorts.empty() ? fmt::format("--{}", row.name) : row.shorts,
-                           quoted(result_.positional_.back()));
+    if (asks_for_help()) {
+      return help_hint();
+    }
+    const auto prompt = find_flag(table_, result_.command_->name, "--prompt");
+    std::string line;
+    std::span<const std::string> words = result_.positional_;
+    for (const FlagRow* row : missing_flags()) {
+      const bool is_prompt = !words.empty() && prompt && words.front().find(' ') != std::string::npos;
+      if (is_prompt) {
+        line += fmt::format(" {} {}", short_name(*row), flags_internal::value_text(*row));
+      } else if (!words.empty()) {
+        line += fmt::format(" {} {}", short_name(*row), as_typed(words.front()));
+        words = words.subspan(1);
       }
     }
-    const bool has_prompt = find_flag(table_, result_.command_->name, "--prompt").has_value();
-    if (has_prompt && !result_.given("prompt")) {
-      return fmt::format("; did you mean --prompt {}?", quoted(fmt::format("{}", fmt::join(result_.positional_, " "))));
+    if (!words.empty() && prompt && !result_.given("prompt")) {
+      line += fmt::format(" {} {}", short_name(*prompt->row), quoted(fmt::format("{}", fmt::join(words, " "))));
+    } else if (!words.empty() && !line.empty() && result_.command_->max_positional > 0) {
+      line += " " + quoted(fmt::format("{}", fmt::join(words, " ")));
     }
-    return has_prompt || result_.command_->max_positional > 0 ? "; a text of several words needs quotes" : "";
+    if (!line.empty()) {
+      return fmt::format("; did you mean{}?", line);
+    }
+    return prompt || result_.command_->max_positional > 0 ? "; a text of several words needs quotes" : "";
   }
 
   Status check_required() const {
+    const auto missing = missing_flags();
+    if (missing.empty()) {
+      return {};
+    }
+    return invalid(fmt::format("`{} {}` needs the flag {}{}", table_.program, result_.command_->name,
+                               flags_internal::names_and_value(*missing.front()), asks_for_help() ? help_hint() : ""));
+  }
+
+  // Required flags that were not given.
+  std::vector<const FlagRow*> missing_flags() const {
+    std::vector<const FlagRow*> missing;
     for (const FlagRow& row : table_.flags) {
       if (row.required && flags_internal::belongs_to(row, result_.command_->name) && !result_.given(row.name)) {
-        return invalid(fmt::format("`{} {}` needs the flag {}", table_.program, result_.command_->name,
-                                   flags_internal::names_and_value(row)));
+        missing.push_back(&row);
       }
     }
-    return {};
+    return missing;
+  }
+
+  // `tessera run help`. Asked only where the line is wrong: "help" may be a text.
+  bool asks_for_help() const {
+    return result_.uses_.empty() && result_.positional_.size() == 1 && result_.positional_.front() == "help";
+  }
+
+  std::string help_hint() const {
+    return fmt::format("; did you mean `{} {} --help`?", table_.program, result_.command_->name);
   }
 
   const FlagTable& table_;
