@@ -46,5 +46,38 @@ class Words(CliTest):
                 self.assertEqual(self.hint(command, "help"), f"`tessera {command} --help`")
         self.bad(2, "needs the flag -m, --model FILE$", "tokenize", "hello")
 
+class Completion(CliTest):
+    def complete(self, line, breaks=True):
+        """What bash offers for the last word, with the words as bash would make them: = is one of its own, or not."""
+        words = re.findall(r"=|[^\s=]+", line) if breaks else line.split()
+        if line[-1] == " ":
+            words.append("")
+        script = self.good("help", "--completion", "bash").decode()
+        ask = script + 'COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _tessera_complete; printf "%s\\n" "${COMPREPLY[@]}"'
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "tail").touch()
+            return subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, check=True, cwd=folder,
+                                  timeout=TIMEOUT_S).stdout.split()
+
+    def test_values_behind_an_equals_sign(self):
+        self.assertEqual(self.complete("tessera run --split-mode=t"), ["tensor"])
+        self.assertEqual(self.complete("tessera run --split-mode="), ["none", "layer", "tensor"])
+        self.assertEqual(self.complete("tessera run -sm="), ["none", "layer", "tensor"])
+        self.assertEqual(self.complete("tessera run --split-mode t"), ["tensor"])
+        self.assertEqual(self.complete("tessera run --split-mode=t", breaks=False), ["--split-mode=tensor"])
+        self.assertEqual(self.complete("tessera run --model=t"), ["tail"])
+        self.assertEqual(self.complete("tessera run --split-mode=tensor --chat-template-f"), ["--chat-template-file"])
+
+    def test_the_command_of_two_words(self):
+        self.assertEqual(self.complete("tessera bench sw"), ["switch"])
+        self.assertEqual(self.complete("tessera bench switch --kv-t"), ["--kv-tokens"])
+        self.assertEqual(self.complete("tessera bench switch --to "), ["none", "layer", "tensor"])
+        self.assertEqual(self.complete("tessera bench --kv-t"), [])
+        self.assertEqual(self.complete("tessera bench-switch --kv-t"), ["--kv-tokens"])
+        fish = self.good("help", "--completion", "fish").decode()
+        self.assertRegex(fish, r"(?m)^complete -c tessera -n '__fish_seen_subcommand_from bench' -a switch ")
+        self.assertRegex(fish, r"-n '__fish_seen_subcommand_from bench; and not __fish_seen_subcommand_from switch' -l n-prompt ")
+
+
 if __name__ == "__main__":
     cli_support.main()

@@ -83,19 +83,26 @@ int fail(const Status& status, int exit_status) {
   return exit_status;
 }
 
-// `bench switch`, as people would say it, is the command bench-switch, also behind `help`.
-std::vector<const char*> spelt_out(std::span<const char* const> args) {
-  std::vector<const char*> words(args.begin(), args.end());
-  const size_t at = !words.empty() && std::string_view(words[0]) == "help" ? 1 : 0;
-  if (words.size() >= at + 2 && std::string_view(words[at]) == "bench" && std::string_view(words[at + 1]) == "switch") {
-    words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
-    words[at] = "bench-switch";
+// A command's two words, as people would say `bench switch`, made one, also behind `help`.
+std::vector<std::string> spelt_out(std::span<const char* const> args) {
+  std::vector<std::string> words(args.begin(), args.end());
+  const size_t at = !words.empty() && words[0] == "help" ? 1 : 0;
+  for (const CommandRow& command : tessera_flags().commands) {
+    if (words.size() >= at + 2 && words[at] + " " + words[at + 1] == command.two_words) {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+      words[at] = command.name;
+    }
   }
   return words;
 }
 
 int run_program(std::span<const char* const> args) {
-  const Result<ParsedFlags> flags = parse_flags(tessera_flags(), spelt_out(args));
+  const std::vector<std::string> words = spelt_out(args);
+  std::vector<const char*> texts;
+  for (const std::string& word : words) {
+    texts.push_back(word.c_str());
+  }
+  const Result<ParsedFlags> flags = parse_flags(tessera_flags(), texts);
   if (!flags.ok()) {
     return fail(flags.status(), kExitUsage);
   }

@@ -72,7 +72,8 @@ struct CommandRow {
   std::string_view positional = {};  // usage of what follows the flags: "[TEXT]"
   size_t min_positional = 0;
   size_t max_positional = 0;
-  std::string_view example = {};  // a whole command line
+  std::string_view example = {};    // a whole command line
+  std::string_view two_words = {};  // also name it, the first being a command itself: "bench switch"
 };
 
 /// Everything the program understands. Points to constant arrays of static storage.

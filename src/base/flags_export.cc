@@ -48,9 +48,11 @@ std::string all_commands(const FlagTable& table) {
 
 // zsh reads bash's scripts through bashcompinit: sourced, or as a file _tessera in its function path, which is run in
 // place of the first completion and therefore has to make that one too.
+// `--flag=value` is three words to bash, as = stands in its COMP_WORDBREAKS, and one to zsh.
 std::string bash_script(const FlagTable& table, bool for_zsh) {
   std::string flags;
   std::string choices;
+  std::string two_words;
   for (const CommandRow& command : table.commands) {
     std::string names;
     for (const FlagRow& row : table.flags) {
@@ -68,12 +70,26 @@ std::string bash_script(const FlagTable& table, bool for_zsh) {
       }
     }
     flags += fmt::format("    {}) flags={} ;;\n", command.name, shell_quoted(names));
+    if (const auto [first, second] = flags_internal::words_of(command); !first.empty()) {
+      two_words += fmt::format(
+          "  case $COMP_CWORD:$command:${{COMP_WORDS[2]}} in\n"
+          "    2:{0}:*) words={1} ;;\n"
+          "    *:{0}:{1}) command={2} ;;\n"
+          "  esac\n",
+          first, second, command.name);
+    }
   }
   return fmt::format(
       "{0}_{1}_complete() {{\n"
       "  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}}\n"
-      "  local flags='' words=''\n"
+      "  local flags='' words='' name=''\n"
+      "  case $current in\n"
+      "    =) current='' ;;\n"
+      "    -*=*) previous=${{current%%=*}} current=${{current#*=}} name=$previous= ;;\n"
+      "    *) [ \"$previous\" != = ] || previous=${{COMP_WORDS[COMP_CWORD-2]}} ;;\n"
+      "  esac\n"
       "  [ \"$command\" != help ] || words='{2}'\n"
+      "{6}"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
       "    COMPREPLY=($(compgen -W '{2}' -- \"$current\"))\n"
       "    return\n"
@@ -82,8 +98,8 @@ std::string bash_script(const FlagTable& table, bool for_zsh) {
       "  case $command in\n{4}  esac\n"
       "  case $current in\n"
       "    -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$current\")) ;;\n"
-      "    *) if [ -n \"$words\" ]; then COMPREPLY=($(compgen -W \"$words\" -- \"$current\"));\n"
-      "       else COMPREPLY=($(compgen -f -- \"$current\")); fi ;;\n"
+      "    *) if [ -n \"$words\" ]; then COMPREPLY=($(compgen -P \"$name\" -W \"$words\" -- \"$current\"));\n"
+      "       else COMPREPLY=($(compgen -P \"$name\" -f -- \"$current\")); fi ;;\n"
       "  esac\n"
       "}}\n"
       "complete -o filenames -F _{1}_complete {1}\n{5}",
@@ -91,7 +107,23 @@ std::string bash_script(const FlagTable& table, bool for_zsh) {
       table.program, all_commands(table), choices, flags,
       for_zsh ? fmt::format("[ \"${{funcstack[1]}}\" != _{0} ] || _bash_complete -o filenames -F _{0}_complete\n",
                             table.program)
-              : "");
+              : "",
+      two_words);
+}
+
+// When fish may offer a command's flags. Of `bench switch` the first word is a command as well.
+std::string fish_condition(const FlagTable& table, const CommandRow& command) {
+  std::string condition = fmt::format("__fish_seen_subcommand_from {}", command.name);
+  if (const auto [first, second] = flags_internal::words_of(command); !first.empty()) {
+    condition += fmt::format("; or begin; __fish_seen_subcommand_from {}; and __fish_seen_subcommand_from {}; end",
+                             first, second);
+  }
+  for (const CommandRow& other : table.commands) {
+    if (const auto [first, second] = flags_internal::words_of(other); first == command.name) {
+      condition += fmt::format("; and not __fish_seen_subcommand_from {}", second);
+    }
+  }
+  return condition;
 }
 
 std::string fish_script(const FlagTable& table) {
@@ -99,12 +131,16 @@ std::string fish_script(const FlagTable& table) {
   for (const CommandRow& command : table.commands) {
     out += fmt::format("complete -c {0} -n __fish_use_subcommand -f -a {1} -d {2}\n", table.program, command.name,
                        shell_quoted(command.summary));
+    const std::string condition = shell_quoted(fish_condition(table, command));
+    if (const auto [first, second] = flags_internal::words_of(command); !first.empty()) {
+      out += fmt::format("complete -c {} -n '__fish_seen_subcommand_from {}' -a {} -d {}\n", table.program, first,
+                         second, shell_quoted(command.summary));
+    }
     for (const FlagRow& row : table.flags) {
       if (!belongs_to(row, command.name)) {
         continue;
       }
-      out += fmt::format("complete -c {} -n '__fish_seen_subcommand_from {}' -l {}", table.program, command.name,
-                         row.name);
+      out += fmt::format("complete -c {} -n {} -l {}", table.program, condition, row.name);
       for (const std::string_view names : {row.shorts, row.negations}) {
         for (const std::string_view other : flags_internal::split_words(names)) {
           const bool is_long = other.starts_with("--");

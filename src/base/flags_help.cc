@@ -68,6 +68,11 @@ bool belongs_to(const FlagRow& row, std::string_view command) {
   return std::ranges::any_of(commands, [&](std::string_view name) { return name == "*" || name == command; });
 }
 
+std::pair<std::string_view, std::string_view> words_of(const CommandRow& command) {
+  const auto words = split_words(command.two_words);
+  return words.size() == 2 ? std::pair(words[0], words[1]) : std::pair<std::string_view, std::string_view>();
+}
+
 std::string value_text(const FlagRow& row) {
   if (row.kind == FlagKind::kBool) {
     return {};

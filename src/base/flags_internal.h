@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/flags.h"
@@ -24,6 +25,9 @@ std::vector<std::string> spellings(const FlagRow& row);
 
 /// What stands behind a flag's name for people: meaning, range, default, and why it has no effect if it has none.
 std::string full_meaning(const FlagRow& row);
+
+/// The two words that also name the command; empty where there are none.
+std::pair<std::string_view, std::string_view> words_of(const CommandRow& command);
 
 /// "tessera run [FLAGS] [TEXT]".
 std::string usage(const FlagTable& table, const CommandRow& command);
