@@ -79,5 +79,30 @@ class Completion(CliTest):
         self.assertRegex(fish, r"-n '__fish_seen_subcommand_from bench; and not __fish_seen_subcommand_from switch' -l n-prompt ")
 
 
+class Values(CliTest):
+    def test_sampling_is_checked_before_loading(self):
+        for command in (["run", "-p", "x"], ["chat"], ["serve", "--port", "0"]):
+            for flag, value, error in (("--samplers", "foo", "--samplers: 'foo' is no sampling step"),
+                                       ("--sampler-seq", "kz", "--sampling-seq: 'z' is no sampling step"),
+                                       ("--logit-bias", "abc", "--logit-bias: 'abc' is no logit bias"),
+                                       ("--json-schema", "{", "--json-schema: the JSON schema is no JSON text: .*line 1, column 2"),
+                                       ("--json-schema", '{"type": "objekt"}', "--json-schema: .*objekt"),
+                                       ("--grammar", "root ::= foo", "--grammar: .*there is no rule"),
+                                       ("--grammar-file", "no/such", "--grammar-file: cannot open 'no/such'"),
+                                       ("--top-k", "3000000000", "--top-k")):
+                self.bad(2, error, *command, *NO_MODEL, flag, value)
+
+    def test_what_needs_the_vocabulary_waits_for_it(self):
+        ask = ("run", "-p", "x", "-n", "1")
+        # A token's name, and a grammar that can be read but once.
+        self.bad(1, "cannot open 'no/such.gguf'", *ask, *NO_MODEL, "--grammar", "root ::= <think>")
+        self.assertEqual(self.good(*ask, "-m", LLAMA, "--grammar-file", "-", stdin=b'root ::= "a"'), b"a\n")
+        self.bad(1, "no rule", *ask, "-m", LLAMA, "--grammar-file", "-", stdin=b"root ::= foo")
+
+    def test_steps_of_sampling_with_commas(self):
+        for line in ("top_k,top_p,temperature", "top_k, top_p, temperature", "top_k top_p;temperature"):
+            self.bad(2, '--samplers "top_k;top_p;temperature"$', "run", *NO_MODEL, "-p", "x", "--samplers", line)
+        self.bad(2, "'top_k,foo' is no sampling step", "run", *NO_MODEL, "-p", "x", "--samplers", "top_k,foo")
+
 if __name__ == "__main__":
     cli_support.main()

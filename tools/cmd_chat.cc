@@ -15,6 +15,7 @@
 #include "phase_split.h"
 #include "report.h"
 #include "runtime/context.h"
+#include "sampling_flags.h"
 
 namespace tessera {
 namespace {
@@ -147,6 +148,11 @@ class Chat {
 };
 
 }  // namespace
+
+Status check_chat(const ParsedFlags& flags) {
+  TRY(check_phase_split(flags));
+  return check_sampling_flags(flags);
+}
 
 Status cmd_chat(const ParsedFlags& flags) {
   ModelOptions options = model_options(flags);

@@ -93,6 +93,7 @@ Status check_run(const ParsedFlags& flags) {
     return {ErrorCode::kInvalidArgument, "no prompt; give --prompt TEXT or --file FILE, or use tessera chat"};
   }
   TRY(check_phase_split(flags));
+  TRY(check_sampling_flags(flags));
   return check_prompt_cache(flags);
 }
 

@@ -24,6 +24,7 @@
 #include "metadata_flags.h"
 #include "model_specs.h"
 #include "policy_flags.h"
+#include "sampling_flags.h"
 #include "server/http_server.h"
 #include "server/model_registry.h"
 #include "server/server.h"
@@ -356,6 +357,7 @@ Status check_serve(const ParsedFlags& flags) {
     TRY(check_policy_flags(spec.flags));
     TRY(check_metadata_flags(spec.flags));
     TRY(check_template_flags(spec.flags));
+    TRY(check_sampling_flags(spec.flags));
   }
   return {};
 }

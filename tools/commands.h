@@ -33,6 +33,7 @@ Status check_batched_bench(const ParsedFlags& flags);
 Status check_bench_switch(const ParsedFlags& flags);
 Status check_plan(const ParsedFlags& flags);
 Status check_run(const ParsedFlags& flags);
+Status check_chat(const ParsedFlags& flags);
 Status check_tokenize(const ParsedFlags& flags);
 Status check_logits(const ParsedFlags& flags);
 

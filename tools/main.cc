@@ -14,7 +14,6 @@
 #include "common.h"
 #include "flag_table.h"
 #include "metadata_flags.h"
-#include "phase_split.h"
 #include "policy_flags.h"
 
 namespace tessera {
@@ -54,7 +53,7 @@ Status cmd_help(const ParsedFlags& flags) {
 
 constexpr CommandEntry kCommandEntries[] = {
     {"run", cmd_run, check_run},
-    {"chat", cmd_chat, check_phase_split},
+    {"chat", cmd_chat, check_chat},
     {"serve", cmd_serve, check_serve},
     {"tokenize", cmd_tokenize, check_tokenize},
     {"template", cmd_template},

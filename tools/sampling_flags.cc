@@ -1,11 +1,15 @@
 #include "sampling_flags.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "common.h"
+#include "runtime/sampler_grammar.h"
 #include "runtime/sampler_json.h"
 
 namespace tessera {
@@ -37,6 +41,30 @@ Status apply_number(const ParsedFlags& flags, const FlagRow& row, const SamplerS
   return set_sampler_option(options, setting, value);
 }
 
+// As people separate the steps elsewhere: one ';' for each run of commas and blanks.
+std::string with_semicolons(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const bool separates = c == ';' || c == ',' || c == ' ';
+    if (!separates) {
+      result += c;
+    } else if (!result.empty() && !result.ends_with(';')) {
+      result += ';';
+    }
+  }
+  return result;
+}
+
+Result<std::vector<SamplerStep>> parse_samplers(const std::string& text) {
+  Result<std::vector<SamplerStep>> steps = parse_sampler_names(text);
+  const std::string meant = with_semicolons(text);
+  if (!steps.ok() && meant != text && parse_sampler_names(meant).ok()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("steps are separated by ';', in quotes because of the shell: --samplers \"{}\"", meant));
+  }
+  return steps;
+}
+
 // One of the four flags, once.
 Status apply_grammar(const ParsedFlags::Use& use, SamplerOptions& options) {
   const std::string_view name = use.row->name;
@@ -62,7 +90,7 @@ Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_br
     return apply_number(flags, *use.row, *setting, options);
   }
   if (name == "samplers") {
-    ASSIGN_OR_RETURN(options.samplers, parse_sampler_names(use.text));
+    ASSIGN_OR_RETURN(options.samplers, parse_samplers(use.text));
   } else if (name == "sampling-seq") {
     ASSIGN_OR_RETURN(options.samplers, parse_sampler_letters(use.text));
   } else if (name == "logit-bias") {
@@ -81,7 +109,34 @@ Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_br
   return {};
 }
 
+// Whether the flag names a grammar or schema in what is no file.
+bool is_read_once(const ParsedFlags::Use& use) {
+  const std::string_view name = use.row->name;
+  if (name != "grammar-file" && name != "json-schema-file") {
+    return false;
+  }
+  std::error_code failed;
+  const std::filesystem::file_status found = std::filesystem::status(use.text, failed);
+  return use.text == "-" || std::filesystem::is_fifo(found) || std::filesystem::is_character_file(found);
+}
+
 }  // namespace
+
+Status check_sampling_flags(const ParsedFlags& flags) {
+  SamplerOptions options;
+  bool has_breakers = false;
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    if (is_read_once(use)) {
+      continue;
+    }
+    Status status = apply(flags, use, has_breakers, options);
+    if (status.ok() && (use.row->name.starts_with("grammar") || use.row->name.starts_with("json-schema"))) {
+      status = check_grammar_text(options);
+    }
+    TRY(status.with_context(fmt::format("--{}", use.row->name)));
+  }
+  return {};
+}
 
 Result<SamplerOptions> sampler_options(const ParsedFlags& flags, const SamplerOptions& defaults) {
   SamplerOptions options = defaults;

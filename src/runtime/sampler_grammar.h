@@ -16,4 +16,8 @@ namespace tessera {
 Result<std::shared_ptr<GrammarMasks>> sampler_grammar(const SamplerOptions& options, const Tokenizer& tokenizer,
                                                       std::shared_ptr<const TokenTrie> trie);
 
+/// Whether the text of options.grammar or options.json_schema is one for any vocabulary at all; also where there is
+/// none. Errors: as above, but a token that the grammar names may be missing.
+Status check_grammar_text(const SamplerOptions& options);
+
 }  // namespace tessera

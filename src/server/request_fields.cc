@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json_error.h"
 #include "base/json_limits.h"
 
 namespace tessera {
@@ -26,10 +27,7 @@ Result<Json> parse_json(std::string_view text) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."
-    std::string_view what = error.what();
-    what.remove_prefix(std::min(what.find("] ") == std::string_view::npos ? 0 : what.find("] ") + 2, what.size()));
-    return bad(fmt::format("the body is no valid JSON: {}", what.substr(0, 300)));
+    return bad(fmt::format("the body is no valid JSON: {}", json_error_reason(error.what())));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/json_error.h"
 #include "base/json_limits.h"
 #include "runtime/grammar/gbnf_text.h"
 #include "runtime/grammar/json_rules.h"
@@ -874,9 +875,12 @@ Result<std::string> JsonSchemaRules::add(std::string_view schema, const std::str
   }
   TRY(check_json_limits(schema, {kMaxSchemaDepth, kMaxMembers}).with_context("JSON schema"));
   if (impl_->document.is_null() || impl_->schema != schema) {
-    Json document = Json::parse(schema, nullptr, false);
-    if (document.is_discarded()) {
-      return Status(ErrorCode::kInvalidArgument, "the JSON schema is no JSON text; check quotes, commas and brackets");
+    Json document;
+    try {
+      document = Json::parse(schema);
+    } catch (const Json::exception& error) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("the JSON schema is no JSON text: {}", json_error_reason(error.what())));
     }
     impl_->schema = schema;
     impl_->document = std::move(document);
