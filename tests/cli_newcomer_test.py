@@ -104,5 +104,13 @@ class Values(CliTest):
             self.bad(2, '--samplers "top_k;top_p;temperature"$', "run", *NO_MODEL, "-p", "x", "--samplers", line)
         self.bad(2, "'top_k,foo' is no sampling step", "run", *NO_MODEL, "-p", "x", "--samplers", "top_k,foo")
 
+    def test_contexts_have_the_engines_limit(self):
+        for command in (["run", "-p", "x"], ["chat"], ["perplexity", "-f", "-"], ["serve"], ["batched-bench"], ["doctor"],
+                        ["logits"], ["plan", "--from", "layer", "--to", "tensor"]):
+            done = run(*command, *NO_MODEL, "-c", "16777217")
+            self.assertEqual(done.returncode, 2, command)
+            self.assertRegex(done.stderr.decode(), r"\Atessera: flag -c: 16777217 is out of range \(.*16777216\)\n\Z")
+        self.bad(1, "no/such.gguf", "run", *NO_MODEL, "-p", "x", "-c", "16777216")
+
 if __name__ == "__main__":
     cli_support.main()

@@ -2,6 +2,7 @@
 // that every combination is run (bench_lists.h).
 
 #include "flag_rows.h"
+#include "runtime/engine.h"
 
 namespace tessera {
 namespace {
@@ -193,7 +194,7 @@ constexpr FlagRow kRows[] = {
      .kind = FlagKind::kUint,
      .placeholder = "N",
      .default_note = "what the largest test needs",
-     .max = 1e9,
+     .max = kMaxContext,
      .group = kMemory,
      .commands = "batched-bench",
      .help = "Tokens of each sequence that the KV cache holds",

@@ -1,6 +1,7 @@
 // Flags of plan, and those that fit a model into its budgets.
 
 #include "flag_rows.h"
+#include "runtime/engine.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +35,7 @@ constexpr FlagRow kRows[] = {
      .placeholder = "N",
      .default_text = "4096",
      .min = 1,
-     .max = 1e9,
+     .max = kMaxContext,
      .group = kPlacement,
      .commands = "run chat plan",
      .help = "Shortest context that --fit may choose where --ctx-size is not given; the longest is the model's own"},

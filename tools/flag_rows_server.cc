@@ -1,6 +1,7 @@
 // Flags of `tessera serve`. Names and defaults as llama.cpp's server has them.
 
 #include "flag_rows.h"
+#include "runtime/engine.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +41,7 @@ constexpr FlagRow kRows[] = {
      .kind = FlagKind::kUint,
      .placeholder = "N",
      .default_text = "4096",
-     .max = 1e9,
+     .max = kMaxContext,
      .group = kMemory,
      .commands = "serve doctor",
      .help = "Tokens that the KV cache holds; all slots share them, and one may use them all. 0: the model's context "
