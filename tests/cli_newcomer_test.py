@@ -112,5 +112,55 @@ class Values(CliTest):
             self.assertRegex(done.stderr.decode(), r"\Atessera: flag -c: 16777217 is out of range \(.*16777216\)\n\Z")
         self.bad(1, "no/such.gguf", "run", *NO_MODEL, "-p", "x", "-c", "16777216")
 
+class Interrupt(CliTest):
+    def setUp(self):
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.environ["TERM"] = "dumb"
+            os.execv(cli_support.PROGRAM, [cli_support.PROGRAM, "chat", "-m", LLAMA, "-n", "4", "-c", "256"])
+        self.seen = b""
+
+    def tearDown(self):
+        os.close(self.terminal)
+
+    def wait_for(self, text):
+        """Reads until the text comes, and forgets what was read."""
+        while text not in self.seen:
+            try:
+                self.seen += os.read(self.terminal, 4096)
+            except OSError:  # the program has ended
+                self.fail(self.seen.decode(errors="replace"))
+        self.seen = self.seen[self.seen.index(text) + len(text):]
+
+    def status(self):
+        """What the program exits with; a signal is negative."""
+        try:
+            while os.read(self.terminal, 4096):
+                pass
+        except OSError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def test_twice_at_the_prompt_ends(self):
+        self.wait_for(b"\n> ")
+        os.write(self.terminal, b"never asked\x03")
+        self.wait_for(b"/exit or Ctrl-D ends")
+        self.wait_for(b"> ")
+        os.write(self.terminal, b"\x03")
+        self.assertEqual(self.status(), 130)
+
+    def test_once_only_clears_the_line(self):
+        for _ in range(2):  # what is said between makes the next one the first again
+            self.wait_for(b"> ")
+            os.write(self.terminal, b"never asked\x03")
+            self.wait_for(b"/exit or Ctrl-D ends")
+            self.wait_for(b"> ")
+            os.write(self.terminal, b"hello\r")
+            self.wait_for(b"ended by:")
+        self.wait_for(b"> ")
+        os.write(self.terminal, b"/exit\r")
+        self.assertEqual(self.status(), 0)
+
+
 if __name__ == "__main__":
     cli_support.main()

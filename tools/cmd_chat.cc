@@ -24,6 +24,8 @@ constexpr const char* kHelp =
     "/clear forgets the conversation; /exit or Ctrl-D ends; Ctrl-C stops an answer; \\ at the end of a line continues "
     "it\n";
 
+constexpr const char* kInterruptHint = "\n/exit or Ctrl-D ends; Ctrl-C again ends too\n";
+
 /// The command that a line is: one word of letters behind a slash. Empty: the line is for the model.
 std::string_view command_of(std::string_view line) {
   const size_t begin = line.find_first_not_of(" \t");
@@ -55,7 +57,21 @@ class Chat {
     begin();
     Status unanswered;
     LineReader reader("> ");
-    for (std::string line; reader.next(line);) {
+    bool is_warned = false;  // by the line before
+    for (std::string line;;) {
+      const LineReader::Got got = reader.next(line);
+      if (got == LineReader::Got::kEnd) {
+        break;
+      }
+      if (got == LineReader::Got::kGivenUp) {
+        if (is_warned) {
+          return {ErrorCode::kCancelled, "interrupted"};
+        }
+        std::fputs(kInterruptHint, stderr);
+        is_warned = true;
+        continue;
+      }
+      is_warned = false;
       const std::string_view command = command_of(line);
       if (command == "/exit" || command == "/quit" || command == "/bye") {
         break;

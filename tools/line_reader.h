@@ -11,12 +11,18 @@ class LineReader {
   /// prompt: shown on standard error where a person types. Must outlive the reader.
   explicit LineReader(const char* prompt);
 
-  /// The next message without its newline; false at the end of input. A backslash at a line's end joins the next line
-  /// to it with a newline.
-  bool next(std::string& text);
+  enum class Got {
+    kText,
+    kEnd,      // of the input
+    kGivenUp,  // by Ctrl-C, which is a key of the line and no signal where a person types
+  };
+
+  /// The next message without its newline. A backslash at a line's end joins the next line to it with a newline. Text
+  /// is undefined unless kText.
+  Got next(std::string& text);
 
  private:
-  bool read_line(const char* prompt, std::string& line) const;
+  Got read_line(const char* prompt, std::string& line) const;
 
   const char* prompt_;
   const bool terminal_;
