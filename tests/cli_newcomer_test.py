@@ -112,6 +112,27 @@ class Values(CliTest):
             self.assertRegex(done.stderr.decode(), r"\Atessera: flag -c: 16777217 is out of range \(.*16777216\)\n\Z")
         self.bad(1, "no/such.gguf", "run", *NO_MODEL, "-p", "x", "-c", "16777216")
 
+class Files(CliTest):
+    def test_what_to_do_where_a_file_is_no_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cut = pathlib.Path(folder, "cut.gguf")
+            cut.write_bytes(pathlib.Path(LLAMA).read_bytes()[:-1000])
+            for path, found, advice in (("no/such.gguf", "No such file", "give --model the path of a GGUF file"),
+                                        ("", "cannot open ''", "give --model the path of a GGUF file"),
+                                        (folder, "is a folder", "give --model a file"),
+                                        (cut, "cut.gguf", "download or convert it again"),
+                                        (ROOT / "README.md", "it is a text file, not a GGUF file", "give a GGUF file"),
+                                        ("https://x/y.gguf", "No such file", "no network connection is opened; fetch the file")):
+                for command in (["run", "-p", "x"], ["inspect"], ["tokenize", "x"], ["bench"]):
+                    self.bad(1, f"{found}.*[;?] {advice}", *command, "-m", path)
+                report = run("doctor", "--port", "0", "-m", path).stdout.decode()
+                self.assertRegex(report, rf"(?m)^bad +file +.*{found}.*\n +-> {advice}")
+            self.bad(1, "was not loaded; give --model the path", "serve", "--port", "0", *NO_MODEL)
+
+    def test_other_failures_have_no_such_advice(self):
+        self.bad(1, "tpu.*and so on$", "run", "-m", LLAMA, "-p", "x", "--device", "tpu:0")
+
+
 class Interrupt(CliTest):
     def setUp(self):
         self.pid, self.terminal = pty.fork()

@@ -19,6 +19,7 @@
 #include "commands.h"
 #include "common.h"
 #include "device/registry.h"
+#include "doctor.h"
 #include "fit_flags.h"
 #include "generation.h"
 #include "metadata_flags.h"
@@ -426,7 +427,8 @@ Status cmd_serve(const ParsedFlags& flags) {
   if (loaded.ok() || loaded.code() == ErrorCode::kCancelled) {
     return {};
   }
-  return {loaded.code(), "nothing can be served: the model was not loaded"};  // why, the registry has logged
+  // Why, the registry has logged.
+  return {loaded.code(), "nothing can be served: the model was not loaded" + file_advice(flags, loaded)};
 }
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/flags.h"
+#include "base/status.h"
 
 namespace tessera {
 
@@ -81,5 +82,9 @@ struct ModelChecks {
 /// File, architecture, tokenizer, chat template, devices and context of --model. A question whose answer hangs on a
 /// failed one is not asked.
 ModelChecks check_model(const ParsedFlags& flags);
+
+/// What to do, to be put behind the message, where a command failed because the file of --model cannot be read; empty where it failed for
+/// another reason, or where the message says what to do by itself. Opens the file again.
+std::string file_advice(const ParsedFlags& flags, const Status& failure);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "common.h"
 #include "doctor.h"
 #include "fit_flags.h"
+#include "flag_rows.h"
 #include "gguf/gguf.h"
 #include "metadata_flags.h"
 #include "models/architecture.h"
@@ -25,11 +26,18 @@ Check bad(std::string_view name, std::string found, std::string to_do) {
   return {.name = name, .verdict = Verdict::kBad, .found = std::move(found), .to_do = std::move(to_do)};
 }
 
-std::string fix_for_file(ErrorCode code) {
-  switch (code) {
+// What to do where GgufFile::open(path) fails so.
+std::string fix_for_file(std::string_view path, const Status& status) {
+  if (path.find("://") != std::string_view::npos) {
+    return std::string(kNoNetwork);
+  }
+  if (status.message().find("not a GGUF file") != std::string::npos) {
+    return "give a GGUF file";
+  }
+  switch (status.code()) {
     case ErrorCode::kNotFound:
-      return "--model with the path of a GGUF file; of a split file the first part, beside the others";
-    case ErrorCode::kInvalidArgument: return "--model with a file, and of a split file the first part";
+      return "give --model the path of a GGUF file; of a split file the first part, beside the others";
+    case ErrorCode::kInvalidArgument: return "give --model a file, and of a split file the first part";
     case ErrorCode::kUnsupported: return "convert the model anew with current tools";
     case ErrorCode::kIo: return "check permissions and the disk (dmesg)";
     case ErrorCode::kOutOfMemory: return "more free memory";
@@ -37,9 +45,9 @@ std::string fix_for_file(ErrorCode code) {
   }
 }
 
-Check check_file(const Result<GgufFile>& file) {
+Check check_file(std::string_view path, const Result<GgufFile>& file) {
   if (!file.ok()) {
-    return bad("file", file.status().message(), fix_for_file(file.status().code()));
+    return bad("file", file.status().message(), fix_for_file(path, file.status()));
   }
   return {.name = "file",
           .found = fmt::format("{}: complete, {:.1f} MiB, {} tensors{}", file->path(), mib(file->file_bytes()),
@@ -222,14 +230,29 @@ Check check_devices(const Fit& fit) {
 
 }  // namespace
 
+std::string file_advice(const ParsedFlags& flags, const Status& failure) {
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    if (use.row->name != "model") {
+      continue;
+    }
+    const Status found = GgufFile::open(use.text).status();
+    const bool is_why = !found.ok() && failure.message().find(found.message()) != std::string::npos;
+    if (is_why && found.message().find("; ") == std::string::npos) {
+      return (found.message().ends_with('?') ? " " : "; ") + fix_for_file(use.text, found);
+    }
+  }
+  return {};
+}
+
 ModelChecks check_model(const ParsedFlags& flags) {
   ModelChecks result;
   const auto add = [&](Check check) {
     result.checks.push_back(std::move(check));
     return result.checks.back().verdict != Verdict::kBad;
   };
-  Result<GgufFile> file = GgufFile::open(flags.get_string("model"));
-  if (!add(check_file(file))) {
+  const std::string path = flags.get_string("model");
+  Result<GgufFile> file = GgufFile::open(path);
+  if (!add(check_file(path, file))) {
     return result;
   }
   if (const Status status = override_metadata(*file, metadata_overrides(flags)); !status.ok()) {

@@ -32,6 +32,10 @@ inline constexpr std::string_view kAllPlanned =
 inline constexpr std::string_view kGenerate = "run chat serve";  // that sample
 inline constexpr std::string_view kTerminal = "run chat";        // that answer in the terminal
 
+/// What to do instead of naming an address.
+inline constexpr std::string_view kNoNetwork =
+    "no network connection is opened; fetch the file, such as with curl -LO URL, and give it with -m FILE";
+
 std::span<const FlagRow> model_rows();
 std::span<const FlagRow> sampling_rows();
 std::span<const FlagRow> server_rows();

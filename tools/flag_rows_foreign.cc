@@ -6,8 +6,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kNoNetwork =
-    "no network connection is opened; fetch the file, such as with curl -LO URL, and give it with -m FILE";
 constexpr std::string_view kNoAdapters =
     "adapters are not applied to a loaded model; merge it into the model's file and give that with -m FILE";
 constexpr std::string_view kNoMedia = "images and sound are not read, text alone; leave it out";

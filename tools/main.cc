@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "commands.h"
 #include "common.h"
+#include "doctor.h"
 #include "flag_table.h"
 #include "metadata_flags.h"
 #include "policy_flags.h"
@@ -122,7 +123,11 @@ int run_program(std::span<const char* const> args) {
       }
     }
     const Status status = entry.run(*flags);
-    return status.ok() ? 0 : fail(status, status.code() == ErrorCode::kCancelled ? kExitInterrupted : kExitFailed);
+    if (status.ok()) {
+      return 0;
+    }
+    return fail({status.code(), status.message() + file_advice(*flags, status)},
+                status.code() == ErrorCode::kCancelled ? kExitInterrupted : kExitFailed);
   }
   return fail({ErrorCode::kInternal, "the command " + std::string(flags->command().name) + " has no code"},
               kExitFailed);
