@@ -46,6 +46,12 @@ class Words(CliTest):
                 self.assertEqual(self.hint(command, "help"), f"`tessera {command} --help`")
         self.bad(2, "needs the flag -m, --model FILE$", "tokenize", "hello")
 
+    def test_commands_of_other_programs(self):
+        for command, instead in (("list", "-m FILE"), ("pull", "curl"), ("ps", "/v1/models"), ("quantize", "as they are"),
+                                 ("llama-bench", "tessera bench"), ("cli", "tessera chat")):
+            self.bad(2, f"^tessera: command {command}: tessera has none like it: .*{instead}", command, "x")
+
+
 class Completion(CliTest):
     def complete(self, line, breaks=True):
         """What bash offers for the last word, with the words as bash would make them: = is one of its own, or not."""
@@ -111,6 +117,31 @@ class Values(CliTest):
             self.assertEqual(done.returncode, 2, command)
             self.assertRegex(done.stderr.decode(), r"\Atessera: flag -c: 16777217 is out of range \(.*16777216\)\n\Z")
         self.bad(1, "no/such.gguf", "run", *NO_MODEL, "-p", "x", "-c", "16777216")
+
+    def test_what_has_no_effect_is_a_number_all_the_same(self):
+        for flag, value in (("-ngl", "abc"), ("--poll", "x"), ("-mg", "first"), ("-tb", "x"), ("-dt", "x")):
+            self.bad(2, f"flag {flag}: \"{value}\" is not a", "run", *NO_MODEL, "-p", "x", flag, value)
+        for flag, value in (("-ngl", "auto"), ("-ngl", "all"), ("-ngl", "-1"), ("--poll", "50"), ("-dt", "0.1")):
+            self.bad(1, "no/such.gguf", "run", *NO_MODEL, "-p", "x", flag, value)
+        self.bad(1, "no/such.gguf", "bench", *NO_MODEL, "-ngl", "0-99+33", "--poll", "0,50")
+
+    def test_a_key_that_is_added_is_a_note(self):
+        done = run("run", "-m", LLAMA, "-p", "x", "-n", "1", "--override-kv", "foo=int:3")
+        self.assertRegex(done.stderr.decode(), "(?m)^note: --override-kv foo=int:3: the file has no such key")
+
+    def test_placements_without_a_choice(self):
+        def notes(*flags, model=LLAMA):
+            done = run("run", "-m", model, "-p", "x", "-n", "1", "-c", "64", *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return re.findall(r"(?m)^note: (?:flag )?(--[a-z-]+).* no effect", done.stderr.decode())
+        self.assertEqual(notes("-sm", "tensor"), ["--split-mode"])
+        self.assertEqual(notes("-psm", "layer", "-sm", "tensor"), ["--prefill-split-mode", "--split-mode"])
+        self.assertEqual(notes("--split-policy", "auto"), ["--split-policy"])
+        self.assertEqual(notes("-sm", "layer"), [])
+        self.assertEqual(notes("-sm", "tensor", "--device", "cpu:0,cpu:1"), [])
+        self.assertEqual(notes("--cpu-moe"), ["--cpu-moe"])
+        self.assertEqual(notes("--cpu-moe", model=TINY / "tiny-qwen3moe.gguf"), [])
+
 
 class Files(CliTest):
     def test_what_to_do_where_a_file_is_no_model(self):

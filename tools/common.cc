@@ -51,6 +51,22 @@ ModelOptions placement_options(const ParsedFlags& flags) {
   return options;
 }
 
+std::vector<std::string> placement_notes(const ParsedFlags& flags) {
+  std::vector<std::string> notes;
+  bool has_choice = flags.command().name == "bench";  // tests each of a list of devices
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    const std::string_view name = use.row->name;
+    if (name == "device") {
+      has_choice = has_choice || use.text.find(',') != std::string::npos;
+    } else if ((name == "split-mode" && use.text == "tensor") || name == "prefill-split-mode" ||
+               (name == "split-policy" && use.text == "auto")) {
+      notes.push_back(
+          fmt::format("flag --{} has no effect with one device; --device cpu:0,cpu:1 names two", use.row->name));
+    }
+  }
+  return has_choice ? std::vector<std::string>() : notes;
+}
+
 ModelOptions model_options(const ParsedFlags& flags) {
   ModelOptions options = placement_options(flags);
   options.split_mode = flags.get_string("split-mode");

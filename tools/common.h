@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/flags.h"
 #include "base/log.h"
@@ -22,6 +23,9 @@ void read_fixed_homes(const ParsedFlags& flags, ModelOptions& options);
 
 /// Options that decide tiles, homes and memory, but not the split mode. REQUIRES: the command has those flags.
 ModelOptions placement_options(const ParsedFlags& flags);
+
+/// What to tell of flags that choose among placements where one device leaves no choice, one sentence each.
+std::vector<std::string> placement_notes(const ParsedFlags& flags);
 
 /// Model options of a command that decodes, its ContextOptions included. REQUIRES: the command has the flags of
 /// "Devices and placement" and "Batches and memory".

@@ -44,5 +44,6 @@ std::span<const FlagRow> switch_rows();
 std::span<const FlagRow> plan_rows();
 std::span<const FlagRow> habit_rows();
 std::span<const ForeignFlag> foreign_flags();
+std::span<const ForeignFlag> foreign_commands();
 
 }  // namespace tessera

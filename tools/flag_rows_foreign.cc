@@ -96,7 +96,33 @@ constexpr ForeignFlag kFlags[] = {
     {"--log-file", true, "messages go to standard error; write 2> FILE"},
 };
 
+constexpr std::string_view kFilesAreNamed =
+    "no models are kept; one is a file that -m FILE names, and tessera inspect -m FILE shows what it holds";
+constexpr std::string_view kOneProcess =
+    "a model is loaded by the command that uses it and gone when that ends; GET /v1/models of tessera serve lists its "
+    "own";
+
+constexpr ForeignFlag kCommands[] = {
+    {"pull push search", false, kNoNetwork},
+    {"list ls show rm cp create", false, kFilesAreNamed},
+    {"ps stop", false, kOneProcess},
+    {"quantize llama-quantize convert", false,
+     "files are used as they are; make another format of one with the program that made it"},
+    {"cli main llama-cli", false, "tessera run answers one prompt, and tessera chat goes on"},
+    {"server llama-server start", false, "use tessera serve"},
+    {"llama-bench", false, "use tessera bench"},
+    {"llama-batched-bench", false, "use tessera batched-bench"},
+    {"llama-perplexity", false, "use tessera perplexity"},
+    {"llama-tokenize", false, "use tessera tokenize"},
+    {"llama-embedding embed", false, "use tessera embedding"},
+    {"llama-gguf", false, "use tessera inspect"},
+};
+
 }  // namespace
+
+std::span<const ForeignFlag> foreign_commands() {
+  return kCommands;
+}
 
 std::span<const ForeignFlag> foreign_flags() {
   return kFlags;

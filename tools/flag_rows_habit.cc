@@ -5,18 +5,32 @@
 namespace tessera {
 namespace {
 
+constexpr std::string_view kLayers =
+    "layers lie on the devices that --device names; --tensor-split and --device-memory say how much on each";
+
 constexpr FlagRow kRows[] = {
     {.name = "gpu-layers",
      .shorts = "-ngl --n-gpu-layers",
+     .kind = FlagKind::kInt,
      .placeholder = "N",
+     .words = "auto all",
      .group = kHabit,
-     .commands = kAllEngine,
+     .commands = kEngine,
      .help = "Layers on the GPU",
      .json_name = "n_gpu_layers",
-     .instead =
-         "layers lie on the devices that --device names; --tensor-split and --device-memory say how much on each"},
+     .instead = kLayers},
+    {.name = "gpu-layers",
+     .shorts = "-ngl --n-gpu-layers",
+     .placeholder = "N,...",
+     .group = kHabit,
+     .commands = "bench",
+     .help = "Layers on the GPU",
+     .json_name = "n_gpu_layers",
+     .instead = kLayers},
     {.name = "main-gpu",
      .shorts = "-mg",
+     .kind = FlagKind::kInt,
+     .list = true,
      .placeholder = "N",
      .group = kHabit,
      .commands = kAllEngine,
@@ -107,6 +121,8 @@ constexpr FlagRow kRows[] = {
      .instead = "chat always does"},
     {.name = "threads-batch",
      .shorts = "-tb",
+     .kind = FlagKind::kInt,
+     .list = true,
      .placeholder = "N",
      .group = kHabit,
      .commands = kAllEngine,
@@ -128,6 +144,8 @@ constexpr FlagRow kRows[] = {
      .instead = "the KV cache lies on the devices that compute with it"},
     {.name = "defrag-thold",
      .shorts = "-dt",
+     .kind = FlagKind::kFloat,
+     .list = true,
      .placeholder = "N",
      .group = kHabit,
      .commands = kAllEngine,
@@ -193,6 +211,8 @@ constexpr FlagRow kRows[] = {
      .instead = "what was read of a prompt is always used again; cache_prompt of a request says otherwise"},
     {.name = "poll",
      .shorts = "--poll-batch",
+     .kind = FlagKind::kInt,
+     .list = true,
      .placeholder = "N",
      .group = kHabit,
      .commands = kAllEngine,

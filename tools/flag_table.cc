@@ -588,6 +588,7 @@ const FlagTable& tessera_flags() {
                                 .commands = kCommands,
                                 .flags = kRows,
                                 .foreign = foreign_flags(),
+                                .foreign_commands = foreign_commands(),
                                 .exit_statuses = kExitStatuses};
   return kTable;
 }

@@ -110,8 +110,10 @@ int run_program(std::span<const char* const> args) {
     const Status printed = print(help_command(tessera_flags(), flags->command()));
     return printed.ok() ? 0 : fail(printed, kExitFailed);
   }
-  for (const std::string& note : flags->notes()) {
-    std::fputs(("note: " + note + "\n").c_str(), stderr);
+  for (const std::vector<std::string>& notes : {flags->notes(), placement_notes(*flags)}) {
+    for (const std::string& note : notes) {
+      std::fputs(("note: " + note + "\n").c_str(), stderr);
+    }
   }
   for (const CommandEntry& entry : kCommandEntries) {
     if (entry.name != flags->command().name) {

@@ -139,14 +139,19 @@ Status check_number(const FlagRow& row, std::string_view shown, std::string_view
   }
   if (!value || !std::isfinite(static_cast<double>(*value))) {
     const bool digits_only = !text.empty() && text.find_first_not_of("0123456789", text[0] == '-') == text.npos;
-    return invalid(
-        fmt::format("flag {}: {} is {}{}", shown, quoted(text), digits_only ? "too large for " : "not ", what));
+    const auto words = flags_internal::split_words(row.words);
+    return invalid(fmt::format("flag {}: {} is {}{}{}{}", shown, quoted(text), digits_only ? "too large for " : "not ",
+                               what, row.words.empty() ? "" : ", nor ", fmt::join(words, " or ")));
   }
   return check_range(row, shown, text, static_cast<double>(*value));
 }
 
 /// Checks one element of a value and replaces it by its canonical form.
 Status check_element(const FlagRow& row, std::string_view shown, std::string& text, std::vector<std::string>& notes) {
+  const auto words = flags_internal::split_words(row.words);
+  if (std::ranges::find(words, std::string_view(text)) != words.end()) {
+    return {};
+  }
   switch (row.kind) {
     case FlagKind::kString: return {};
     case FlagKind::kInt: return check_number<int64_t>(row, shown, text, "a whole number");
@@ -226,6 +231,15 @@ std::optional<Match> find_flag(const FlagTable& table, std::string_view command,
     }
   }
   return std::nullopt;
+}
+
+/// The one of that name, or null.
+const ForeignFlag* find_foreign(std::span<const ForeignFlag> all, std::string_view name) {
+  const auto found = std::ranges::find_if(all, [&](const ForeignFlag& candidate) {
+    const auto names = flags_internal::split_words(candidate.names);
+    return std::ranges::find(names, name) != names.end();
+  });
+  return found == all.end() ? nullptr : &*found;
 }
 
 /// Nearest spelling among the rows for which `wanted` holds; owns the result.
@@ -358,11 +372,8 @@ class FlagParser {
 
   // Whether it is a foreign flag; notes what to say of it and passes its value over, which may be a secret.
   bool refuse_foreign(std::string_view arg, std::string_view spelled) {
-    const auto flag = std::ranges::find_if(table_.foreign, [&](const ForeignFlag& candidate) {
-      const auto names = flags_internal::split_words(candidate.names);
-      return std::ranges::find(names, spelled) != names.end();
-    });
-    if (flag == table_.foreign.end()) {
+    const ForeignFlag* flag = find_foreign(table_.foreign, spelled);
+    if (flag == nullptr) {
       return false;
     }
     if (flag->takes_value) {
@@ -542,6 +553,9 @@ Result<const CommandRow*> find_command(const FlagTable& table, std::string_view 
       return &command;
     }
     names.push_back(command.name);
+  }
+  if (const ForeignFlag* foreign = find_foreign(table.foreign_commands, name)) {
+    return invalid(fmt::format("command {}: {} has none like it: {}", name, table.program, foreign->why));
   }
   const std::string_view meant = nearest(name, names);
   return invalid(fmt::format("unknown command {}; {}", quoted(name),

@@ -49,6 +49,7 @@ struct FlagRow {
   std::string_view choice_aliases = {};                   // kEnum: accepted but renamed, with a note: "row=tensor"
   double min = -std::numeric_limits<double>::infinity();  // numbers, inclusive, for every element of a list
   double max = std::numeric_limits<double>::infinity();
+  std::string_view words = {};      // values besides numbers, separated by blanks: "auto all"; where nobody gets them
   std::string_view group = {};      // heading in --help
   std::string_view commands = {};   // names of the commands that take it, separated by blanks; "*": all of them
   std::string_view help = {};       // one or two sentences, no trailing period
@@ -76,20 +77,21 @@ struct CommandRow {
   std::string_view two_words = {};  // also name it, the first being a command itself: "bench switch"
 };
 
-/// Everything the program understands. Points to constant arrays of static storage.
 /// A status that the program may exit with besides 0.
 struct ExitStatus {
   int status;
   std::string_view meaning;
 };
 
+/// Everything the program understands. Points to constant arrays of static storage.
 struct FlagTable {
   std::string_view program;  // "tessera"
   std::string_view summary;  // one line
   std::span<const CommandRow> commands;
   std::span<const FlagRow> flags;
   std::span<const ForeignFlag> foreign = {};
-  std::span<const ExitStatus> exit_statuses = {};  // for the manual page
+  std::span<const ForeignFlag> foreign_commands = {};  // no values; named without dashes
+  std::span<const ExitStatus> exit_statuses = {};      // for the manual page
 };
 
 /// The name under which JSON carries this flag's value.
@@ -169,7 +171,8 @@ std::string help_overview(const FlagTable& table);
 /// Text of `tessera COMMAND --help`: usage, example, and every flag by group with range, choices and default.
 std::string help_command(const FlagTable& table, const CommandRow& command);
 
-/// The command of that name. Errors: kInvalidArgument naming the nearest one.
+/// The command of that name. Errors: kInvalidArgument naming the nearest one, or what to do instead of one that people
+/// bring along.
 Result<const CommandRow*> find_command(const FlagTable& table, std::string_view name);
 
 /// The reference page: Markdown, every command, every flag with all its names, default, range and JSON name.

@@ -101,6 +101,14 @@ constexpr FlagRow kFlags[] = {
      .commands = "bake",
      .help = "Ids"},
     {.name = "text", .shorts = "-p", .placeholder = "TEXT", .group = "Heat", .commands = "bake", .help = "Text"},
+    {.name = "racks-used",
+     .kind = FlagKind::kInt,
+     .placeholder = "N",
+     .words = "auto all",
+     .group = "Habit",
+     .commands = "bake",
+     .help = "Racks used",
+     .instead = "use --rack-size"},
     {.name = "layers",
      .shorts = "-ngl",
      .placeholder = "N",
@@ -288,6 +296,22 @@ TEST(Flags, ForeignFlagsAreToldAllAtOnce) {
   const std::vector<std::string> settings = {"grill=5"};
   EXPECT_THAT(add_flags(*flags, settings).status().message(), HasSubstr("flag --grill: "));
   EXPECT_THAT(help_markdown(kTable), HasSubstr("| `-gr, --grill` | there is no grill; use --temp 300 |"));
+}
+
+TEST(Flags, ForeignCommandsAreAnswered) {
+  constexpr ForeignFlag kCommand[] = {{"fry grill", false, "use bake"}};
+  FlagTable table = kTable;
+  table.foreign_commands = kCommand;
+  EXPECT_EQ(find_command(table, "grill").status().message(), "command grill: oven has none like it: use bake");
+  EXPECT_TRUE(find_command(table, "bake").ok());
+  EXPECT_THAT(find_command(table, "gril").status().message(), HasSubstr("unknown command"));
+}
+
+TEST(Flags, NumbersMayHaveWords) {
+  EXPECT_TRUE(parse({"bake", "--racks-used", "all"}).ok());
+  EXPECT_TRUE(parse({"bake", "--racks-used", "-3"}).ok());
+  EXPECT_EQ(error_of({"bake", "--racks-used", "al"}),
+            "flag --racks-used: \"al\" is not a whole number, nor auto or all");
 }
 
 TEST(Flags, ForeignFlagThatTheTableHasIsNoSoundTable) {

@@ -80,6 +80,10 @@ class ModelLoader {
     warn_of_crowded_cpus();
     TRY(place_by_options(m, options_));
     report_shares(m, mode, Shares{options_.tensor_split}, log_);
+    const bool has_experts = std::ranges::count(m.tiles.tiles, TileKind::kExpert, &Tile::kind) > 0;
+    if (options_.n_cpu_moe > 0 && !has_experts) {
+      log_.info("note: --cpu-moe and --n-cpu-moe have no effect: the model has no experts");
+    }
     fill_summary();
     return {};
   }

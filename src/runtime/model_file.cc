@@ -18,7 +18,7 @@ Status override_metadata(GgufFile& file, std::span<const std::string> overrides,
       return named(status);
     }
     if (file.metadata().entries().size() > n_entries) {
-      log.info(fmt::format("--override-kv {}: the file has no such key; it is added", text));
+      log.info(fmt::format("note: --override-kv {}: the file has no such key; it is added", text));
     }
   }
   return {};
