@@ -83,8 +83,8 @@ struct ModelChecks {
 /// failed one is not asked.
 ModelChecks check_model(const ParsedFlags& flags);
 
-/// What to do, to be put behind the message, where a command failed because the file of --model cannot be read; empty where it failed for
-/// another reason, or where the message says what to do by itself. Opens the file again.
+/// What to do, to be put behind the message, where a command failed because the file of --model cannot be read; empty
+/// where it failed for another reason, or where the message says what to do by itself. Opens the file again.
 std::string file_advice(const ParsedFlags& flags, const Status& failure);
 
 }  // namespace tessera
