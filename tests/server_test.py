@@ -198,6 +198,27 @@ class Completions(ServerTest):
         self.assertEqual(chunks[-2]["choices"][0]["finish_reason"], "length")
         self.assertEqual(chunks[-1]["usage"]["total_tokens"], reply["usage"]["total_tokens"])
 
+    def test_what_continues_a_message_comes_as_generated(self):
+        messages = [*HELLO, {"role": "assistant", "content": "The sky is"}]
+        prompt = self.good("POST", "/apply-template", {"messages": messages})["prompt"]
+        self.assertTrue(prompt.endswith("The sky is"))
+        pieces = self.good("POST", "/tokenize", {"content": "one two", "with_pieces": True})["tokens"]
+        wanted = next(p["id"] for p in pieces if p["piece"].startswith(" "))
+        body = {"temperature": 0, "max_tokens": 2, "logit_bias": {str(wanted): 100}}
+        text = self.good("POST", "/completion", {**body, "prompt": prompt})["content"]
+        self.assertTrue(text.startswith(" "), text)
+        chat = "/v1/chat/completions"
+        self.assertEqual(self.good("POST", chat, {**body, "messages": messages})["choices"][0]["message"]["content"], text)
+        chunks = [json.loads(e) for e in self.server.events(chat, {**body, "messages": messages})[:-1]]
+        self.assertEqual("".join(c["choices"][0]["delta"].get("content") or "" for c in chunks), text)
+        self.assertEqual(self.good("POST", "/v1/messages", {**body, "messages": messages})["content"][0]["text"], text)
+        deltas = [json.loads(e) for e in self.server.events("/v1/messages", {**body, "messages": messages})]
+        self.assertEqual("".join(d["delta"]["text"] for d in deltas if d["type"] == "content_block_delta"), text)
+        response = self.good("POST", "/v1/responses", {**body, "input": messages, "max_output_tokens": 2})
+        self.assertEqual(response["output"][0]["content"][0]["text"], text)
+        fresh = self.good("POST", chat, {**body, "messages": HELLO})["choices"][0]["message"]["content"]
+        self.assertEqual(fresh, text.lstrip())
+
     def test_chat_logprobs(self):
         reply = self.good("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 3, "logprobs": True,
                                                            "top_logprobs": 2, "n": 2, **GREEDY})

@@ -72,11 +72,13 @@ Thinking thinking_after(const ChatFormat& format, std::string_view prompt) {
   return trimmed(prompt).ends_with(format.think_end) ? Thinking::kNo : Thinking::kMay;
 }
 
-ChatParser::ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools)
+ChatParser::ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools,
+                       bool continues)
     : format_(std::move(format)),
       tools_(std::move(tools)),
       reader_(tools_ != nullptr ? *tools_ : kNoTools, format_.tools == ToolStyle::kJson ? "" : format_.call_begin,
-              format_.call_end) {
+              format_.call_end),
+      keeps_blanks_(continues) {
   if (thinking_after(format_, prompt) == Thinking::kOpen) {
     state_ = State::kReasoning;
   }
@@ -115,7 +117,7 @@ bool ChatParser::step(std::vector<ChatPiece>& pieces, bool is_end) {
 }
 
 bool ChatParser::step_text(std::vector<ChatPiece>& pieces, bool is_end) {
-  if (trims_ && tools_ != nullptr && format_.tools == ToolStyle::kJson) {
+  if (at_start_ && tools_ != nullptr && format_.tools == ToolStyle::kJson) {
     const size_t first = held_.find_first_not_of(kBlanks);
     if (first == std::string::npos) {
       return false;
@@ -150,7 +152,7 @@ bool ChatParser::step_text(std::vector<ChatPiece>& pieces, bool is_end) {
     held_.erase(0, marks[found.mark].size());
     state_ = found.mark == 0 ? State::kReasoning : State::kCall;
     reader_.start();
-    trims_ = true;
+    begin_part();
   }
   return is_found;
 }
@@ -166,7 +168,7 @@ bool ChatParser::step_reasoning(std::vector<ChatPiece>& pieces, bool is_end) {
   held_.erase(0, n + (is_found ? marks[0].size() : 0));
   if (is_found) {
     state_ = State::kContent;
-    trims_ = true;
+    begin_part();
   }
   return is_found;
 }
@@ -177,18 +179,26 @@ bool ChatParser::step_call(std::vector<ChatPiece>& pieces, bool is_end) {
     return false;
   }
   state_ = State::kContent;
-  trims_ = pieces.empty() || pieces.back().kind != Kind::kContent;  // blanks between calls are no content
+  at_start_ = pieces.empty() || pieces.back().kind != Kind::kContent;  // blanks between calls are no content
+  keeps_blanks_ = false;
   return !held_.empty();
 }
 
+// Content or reasoning that did not begin in the prompt.
+void ChatParser::begin_part() {
+  at_start_ = true;
+  keeps_blanks_ = false;
+}
+
 void ChatParser::emit(std::vector<ChatPiece>& pieces, ChatPiece::Kind kind, std::string text) {
-  if (trims_) {
+  if (at_start_ && !keeps_blanks_) {
     text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
   }
   if (text.empty()) {
     return;
   }
-  trims_ = false;
+  at_start_ = false;
+  keeps_blanks_ = false;
   if (!pieces.empty() && pieces.back().kind == kind) {
     pieces.back().text += text;
   } else {
@@ -245,7 +255,7 @@ bool ChatParser::step_harmony_header(std::vector<ChatPiece>& pieces, bool is_end
   channel_ = trimmed(text);
   held_.erase(0, at + mark.size());
   state_ = is_header ? State::kContent : State::kHeader;
-  trims_ = true;
+  begin_part();
   return true;
 }
 

@@ -58,8 +58,10 @@ Thinking thinking_after(const ChatFormat& format, std::string_view prompt);
 
 class ChatParser {
  public:
-  /// prompt: its text, which may end inside reasoning. tools: calls are looked for; null: they are not.
-  ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools = nullptr);
+  /// prompt: its text, which may end inside reasoning. tools: calls are looked for; null: they are not. continues: the
+  /// answer goes on in a message of the request, so its first blanks are part of it; otherwise they are left out.
+  ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools = nullptr,
+             bool continues = false);
 
   std::vector<ChatPiece> push(std::string_view text);
   /// The answer has ended.
@@ -78,14 +80,16 @@ class ChatParser {
   bool step_harmony_header(std::vector<ChatPiece>& pieces, bool is_end);
   bool step_harmony_body(std::vector<ChatPiece>& pieces, bool is_end);
   void emit(std::vector<ChatPiece>& pieces, ChatPiece::Kind kind, std::string text);
+  void begin_part();
 
   ChatFormat format_;
   std::shared_ptr<const ChatTools> tools_;
   CallReader reader_;
   State state_ = State::kStart;
   std::string held_;
-  MarkSearch search_;  // of a header's end
-  bool trims_ = true;  // blanks before content or reasoning are left out
+  MarkSearch search_;          // of a header's end
+  bool at_start_ = true;       // of content or reasoning; blanks there are left out
+  bool keeps_blanks_ = false;  // but not here: the message began in the prompt
   // Of a message of gpt-oss.
   std::string channel_;
   std::string recipient_;  // the tool whose arguments it may have; empty: none, or that is decided

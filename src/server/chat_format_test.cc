@@ -97,6 +97,27 @@ TEST(ChatFormat, ReasoningComesFirstOrNotAtAll) {
   EXPECT_THAT(parse(kQwen, "<think>never ends"), ElementsAre("r:never ends"));
 }
 
+TEST(ChatFormat, WhatContinuesAMessageKeepsItsFirstBlanks) {
+  const auto go_on = [](const char* source, const std::vector<std::string>& parts, bool has_tools = false) {
+    const ChatFormat format = detect_chat_format(source);
+    ChatParser parser(has_tools ? with_tools(format) : format, "The sky is", has_tools ? tools_fg() : nullptr, true);
+    std::vector<ChatPiece> pieces;
+    for (const std::string& part : parts) {
+      std::ranges::move(parser.push(part), std::back_inserter(pieces));
+    }
+    std::ranges::move(parser.finish(), std::back_inserter(pieces));
+    return shown(pieces);
+  };
+  for (const char* source : {"", kQwen, kMistral, kLlama, kGptOss}) {
+    EXPECT_THAT(go_on(source, {" ", "blue"}), ElementsAre("c: blue")) << source;
+    EXPECT_THAT(go_on(source, {"\n\n blue"}, true), ElementsAre("c:\n\n blue")) << source;
+  }
+  // What comes behind a mark is fresh.
+  EXPECT_THAT(go_on(kQwen, {" ", "<think> why </think> because"}), ElementsAre("c: ", "r:why ", "c:because"));
+  EXPECT_THAT(go_on(kQwen, {"<think> why </think> because"}), ElementsAre("r:why ", "c:because"));
+  EXPECT_THAT(go_on(kLlama, {" {\"name\":\"f\"} "}, true), ElementsAre("t:f:{}"));
+}
+
 TEST(ChatFormat, TaggedCalls) {
   EXPECT_THAT(
       parse(kQwen,

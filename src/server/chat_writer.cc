@@ -59,6 +59,14 @@ ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, int6
   return limit;
 }
 
+// Whether the prompt ends inside the last message, as ChatTemplate::render() says. REQUIRES: that has rendered the
+// body.
+bool continues_message(const Json& body) {
+  const Json asked = body.value("continue_final_message", Json());
+  const bool is_asked = asked.is_string() || (asked.is_boolean() && asked.get<bool>());
+  return is_asked || body["messages"].back()["role"] == "assistant";
+}
+
 }  // namespace
 
 Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names) {
@@ -94,6 +102,7 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   request.serving.prompt = std::move(prompt.tokens);
   request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
+  request.continues = continues_message(body);
   const std::string end = call.model->chat_template->spelled_end(tokenizer);
   std::vector<std::string>& stop = request.serving.stop;
   if (!end.empty() && !request.serving.ignore_eos && std::ranges::count(stop, end) == 0) {
@@ -170,7 +179,7 @@ std::vector<ChatCall> ChatAnswer::whole_calls() const {
 
 ChatWriter::ChatWriter(const Call& call, bool streams, const ChatRequest& request, size_t n_choices)
     : ReplyWriter(call, streams),
-      parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools)),
+      parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools, request.continues)),
       spelled_end_(request.spelled_end),
       inlines_reasoning_(request.inlines_reasoning),
       think_begin_(request.format.think_begin.empty() ? "<think>" : request.format.think_begin),

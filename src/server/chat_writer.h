@@ -21,6 +21,7 @@ namespace tessera {
 struct ChatRequest {
   ServingRequest serving;   // prompt included
   std::string prompt;       // its text
+  bool continues = false;   // the request's last message
   std::string spelled_end;  // a stop word that nobody asked for: the model has no token for the end; empty: it has
   ChatFormat format;
   std::shared_ptr<const ChatTools> tools;  // that may be called; null: none
