@@ -73,6 +73,19 @@ class Routes(ServerTest):
             self.bad(400, "filename", "/slots/1?action=save", {"filename": name})
         self.bad(400, "slot", "/slots/99?action=erase", {})
         self.bad(400, "action", "/slots/1?action=dance", {})
+        self.bad(404, r"\w", "/slots/1?action=restore", {"filename": "none.bin"}, "not_found_error")
+
+    def test_a_slot_folder_that_goes_away_is_the_servers_fault(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "slots"
+            path.mkdir()
+            server = Server("--slot-save-path", str(path))
+            self.addCleanup(server.stop)
+            path.rmdir()
+            for action in ("save", "restore"):
+                status, _, reply = server.call("POST", f"/slots/0?action={action}", {"filename": "s.bin"})
+                self.assertEqual((status, reply["error"]["type"]), (500, "server_error"), reply)
+                self.assertRegex(reply["error"]["message"], "--slot-save-path")
 
 
 class Completions(ServerTest):
@@ -571,6 +584,7 @@ class Lifecycle(unittest.TestCase):
 
     def test_what_cannot_start(self):
         for flags, pattern in ((["-m", "/nowhere.gguf"], "nowhere"), (["-m", MODEL, "--host", "256.1.2.3"], "--host"),
+                               (["-m", MODEL, "--slot-save-path", "/nowhere"], "--slot-save-path /nowhere is no folder"),
                                (["-m", MODEL, "--api-key", ""], "key")):
             done = subprocess.run([program(), "serve", "--port", "0", *flags], capture_output=True, timeout=TIMEOUT_S)
             self.assertNotEqual(done.returncode, 0)

@@ -35,15 +35,22 @@ namespace {
 
 constexpr std::chrono::seconds kFlushTime{5};  // for the last replies to reach their clients
 
+// path: "": the flag was not given.
+Status check_folder(std::string_view flag, const std::string& path) {
+  std::error_code ignored;
+  return path.empty() || std::filesystem::is_directory(path, ignored)
+             ? Status()
+             : Status(ErrorCode::kInvalidArgument, fmt::format("{} {} is no folder", flag, path));
+}
+
 Result<ServerSettings> server_settings(const ParsedFlags& flags) {
   ServerSettings settings;
   settings.slot_save_path = flags.get_string("slot-save-path");
+  TRY(check_folder("--slot-save-path", settings.slot_save_path));
   settings.build = fmt::format("tessera {} ({})", TESSERA_VERSION, kBuildCommit);
   settings.page = flags.get_bool("webui");
   settings.page_folder = flags.get_string("path");
-  if (!settings.page_folder.empty() && !std::filesystem::is_directory(settings.page_folder)) {
-    return Status(ErrorCode::kInvalidArgument, fmt::format("--path {} is no folder", settings.page_folder));
-  }
+  TRY(check_folder("--path", settings.page_folder));
   settings.slots_route = flags.get_bool("slots");
   settings.metrics_route = flags.get_bool("metrics");
   settings.log_json = flags.get_string("log-format") == "json";

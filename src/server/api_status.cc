@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -128,6 +129,15 @@ Result<std::string> slot_file(const Call& call, const std::string& name) {
     return Status(ErrorCode::kInvalidArgument, "field \"filename\" must be a plain file name without folders");
   }
   return call.server.settings().slot_save_path + "/" + name;
+}
+
+// A folder that went away after the start is the server's fault; a file that is not in it is the client's.
+Status blame_folder(const Call& call, const Status& status) {
+  std::error_code ignored;
+  const std::string& folder = call.server.settings().slot_save_path;
+  return status.code() == ErrorCode::kNotFound && !std::filesystem::is_directory(folder, ignored)
+             ? Status(ErrorCode::kIo, "the server's folder for slots (--slot-save-path) is gone; make it again")
+             : status;
 }
 
 }  // namespace
@@ -263,13 +273,15 @@ Status api_slot_action(Call& call) {
   TRY(Fields(body).read("filename", name));
   ASSIGN_OR_RETURN(const std::string path, slot_file(call, name));
   const bool saves = action == "save";
-  ASSIGN_OR_RETURN(const Serving::SlotFile file,
-                   saves ? serving.save_slot(slot, path) : serving.restore_slot(slot, path));
+  const Result<Serving::SlotFile> file = saves ? serving.save_slot(slot, path) : serving.restore_slot(slot, path);
+  if (!file.ok()) {
+    return blame_folder(call, file.status());
+  }
   call.reply_json({{"id_slot", slot},
                    {"filename", name},
-                   {saves ? "n_saved" : "n_restored", file.n_tokens},
-                   {saves ? "n_written" : "n_read", file.n_bytes},
-                   {"timings", {{saves ? "save_ms" : "restore_ms", file.ms}}}});
+                   {saves ? "n_saved" : "n_restored", file->n_tokens},
+                   {saves ? "n_written" : "n_read", file->n_bytes},
+                   {"timings", {{saves ? "save_ms" : "restore_ms", file->ms}}}});
   return {};
 }
 
