@@ -107,9 +107,15 @@ class BadInput(ServerTest):
             self.assertIn(status, (200, 400), (tool, reply))
 
     def test_pictures_without_an_encoder(self):                                               # 23331
-        for part in ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "input_audio"},
-                     {"type": "text"}, {"type": 5}, 5, None):
-            self.bad(400, r"\w+ \w+", CHAT, {"messages": [{"role": "user", "content": [part]}]})
+        for part in ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "input_audio"}):
+            messages = [{"role": "user", "content": [part]}]
+            for path, body in ((CHAT, {"messages": messages}), ("/v1/responses", {"input": messages}),
+                               ("/v1/messages/count_tokens", {"messages": messages})):
+                status, _, reply = self.server.call("POST", path, body)
+                self.assertEqual((status, reply["error"]["type"]), (501, "not_supported_error"), (path, reply))
+                self.assertRegex(reply["error"]["message"], f'is "{part["type"]}"; this server reads text')
+        for part in ({"type": "text"}, {"type": 5}, 5, None):
+            self.bad(400, r'field "messages\[0\]\.content\[0\].* it must be ', CHAT, {"messages": [{"role": "user", "content": [part]}]})
 
     def test_prompts_longer_than_the_context(self):                                           # 10380, 3817
         for path, body in (("/completion", {"prompt": "word " * 3000}), ("/v1/responses", {"input": "word " * 3000}),

@@ -269,9 +269,9 @@ class BadRequests(ServerTest):
         self.bad(400, "nested", chat, "[" * 50000)
         self.bad(400, "nested", chat, '{"a":' * 10000)
         self.bad(400, "members", chat, {str(i): 0 for i in range(3000)})
-        self.bad(400, r"\w", chat, {"messages": "x"})
-        self.bad(400, r"\w", chat, {"messages": [5]})
-        self.bad(400, r"\w", chat, {"messages": [{"content": "no role"}]})
+        self.bad(400, '"messages" is a string; it must be an array', chat, {"messages": "x"})
+        self.bad(400, r'"messages\[0\]" is a number; it must be an object', chat, {"messages": [5]})
+        self.bad(400, r'"messages\[0\]\.role" is missing', chat, {"messages": [{"content": "no role"}]})
         self.bad(400, "prompt", "/completion", {})
         for path in (chat, "/chat/completions", "/apply-template"):
             self.bad(400, '"messages" is empty', path, {"messages": []})

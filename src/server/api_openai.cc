@@ -52,13 +52,6 @@ Json envelope(const OpenAiOptions& options, std::string_view object) {
           {"choices", Json::array()}};
 }
 
-Status need_field(const Json& body, const char* name) {
-  if (!body.contains(name) || body[name].is_null()) {
-    return {ErrorCode::kInvalidArgument, fmt::format("field \"{}\" is missing", name)};
-  }
-  return {};
-}
-
 // A model's answers are text.
 Status refuse_audio(const Fields& fields) {
   std::vector<std::string> modalities;
@@ -328,7 +321,6 @@ class OpenAiTextWriter final : public ReplyWriter {
 
 Status api_chat_completions(Call& call) {
   ASSIGN_OR_RETURN(Json body, call.take_body());
-  TRY(need_field(body, "messages"));
   ASSIGN_OR_RETURN(OpenAiOptions options, read_options(call, body, "chatcmpl-"));
   const Fields fields(body);
   int32_t n_top = 0;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/grammar/gbnf_text.h"
+#include "server/chat_messages.h"
 #include "server/tool_grammar.h"
 
 namespace tessera {
@@ -70,11 +71,9 @@ bool continues_message(const Json& body) {
 }  // namespace
 
 Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names) {
-  if (const auto messages = body.find("messages");
-      messages != body.end() && messages->is_array() && messages->empty()) {
-    return Status(ErrorCode::kInvalidArgument, "field \"messages\" is empty; it needs at least one message");
-  }
-  if (const Fields fields(body); fields.has("chat_template")) {
+  const Fields fields(body);
+  TRY(check_messages(fields));
+  if (fields.has("chat_template")) {
     return Status(ErrorCode::kUnsupported,
                   "field \"chat_template\": a request cannot bring its own; start the server with --chat-template or "
                   "--chat-template-file");

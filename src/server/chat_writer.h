@@ -36,8 +36,7 @@ struct PreparedChat {
 };
 /// Reads what it says of tools and reasoning, and rewrites the body where the template needs it.
 ///
-/// Errors: those of read_tools() and read_reasoning(); kInvalidArgument: no messages; kUnsupported: a template of its
-/// own.
+/// Errors: those of check_messages(), read_tools() and read_reasoning(); kUnsupported: a template of its own.
 Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names = {});
 
 /// Reads a request in OpenAI's form. Errors: those of read_generation(), prepare_chat(), tool_grammar() and the
