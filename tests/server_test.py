@@ -300,11 +300,15 @@ class BadRequests(ServerTest):
                 ("/v1/chat/completions", chat, "modalities", (["text", "audio"], ["audio"], "image"), (["text"], None)),
                 ("/v1/chat/completions", chat, "audio", ({"voice": "alloy", "format": "wav"},), (None,)),
                 ("/v1/chat/completions", chat, "chat_template", ("{{ messages[0].content }}", "chatml"), (None,)),
-                ("/apply-template", chat, "chat_template", ("chatml",), (None,))):
+                ("/apply-template", chat, "chat_template", ("chatml",), (None,)),
+                ("/v1/chat/completions", chat, "functions", ([{"name": "f"}], 5), ([], None)),
+                ("/v1/chat/completions", chat, "function_call", ("auto", {"name": "f"}), (None,))):
             for value in values:
                 self.bad(501, f'"{field}".*; .*', path, {**body, field: value}, "not_supported_error")
             for value in ignored:
                 self.good("POST", path, {**body, field: value})
+        for field, now in (("functions", "tools"), ("function_call", "tool_choice")):
+            self.bad(501, f'use "{now}"', "/v1/chat/completions", {**chat, field: "x"}, "not_supported_error")
         self.bad(400, '"lora".*an array', "/completion", {**text, "lora": 5})
         self.bad(400, '"best_of"', "/v1/completions", {**text, "best_of": "many"})
         self.bad(400, '"modalities"', "/v1/chat/completions", {**chat, "modalities": [5]})

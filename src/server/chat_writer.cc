@@ -68,11 +68,24 @@ bool continues_message(const Json& body) {
   return is_asked || body["messages"].back()["role"] == "assistant";
 }
 
+// OpenAI's fields before there were tools. An empty list offers nothing.
+Status refuse_functions(const Fields& fields) {
+  for (const auto& [old, now] : {std::pair("functions", "tools"), std::pair("function_call", "tool_choice")}) {
+    if (const Json* found = fields.find(old); found != nullptr && !(found->is_array() && found->empty())) {
+      return {ErrorCode::kUnsupported,
+              fmt::format("{}: this server does not know the older form of tool calls; use \"{}\"", fields.label(old),
+                          now)};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names) {
   const Fields fields(body);
   TRY(check_messages(fields));
+  TRY(refuse_functions(fields));
   if (fields.has("chat_template")) {
     return Status(ErrorCode::kUnsupported,
                   "field \"chat_template\": a request cannot bring its own; start the server with --chat-template or "

@@ -36,7 +36,8 @@ struct PreparedChat {
 };
 /// Reads what it says of tools and reasoning, and rewrites the body where the template needs it.
 ///
-/// Errors: those of check_messages(), read_tools() and read_reasoning(); kUnsupported: a template of its own.
+/// Errors: those of check_messages(), read_tools() and read_reasoning(); kUnsupported: a template of its own, or the
+/// fields that OpenAI had before there were tools.
 Result<PreparedChat> prepare_chat(const Call& call, Json& body, const ToolFields& names = {});
 
 /// Reads a request in OpenAI's form. Errors: those of read_generation(), prepare_chat(), tool_grammar() and the
