@@ -81,8 +81,9 @@ Status check_shares(const Shares& shares, int n_devices, std::string_view flag) 
     return {};
   }
   if (shares.parts.size() != static_cast<size_t>(n_devices)) {
-    return {ErrorCode::kInvalidArgument, fmt::format("{} has {} shares for {} devices; give one per --device", flag,
-                                                     shares.parts.size(), n_devices)};
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("{} has {} share{} for {} device{}; give one per --device", flag, shares.parts.size(),
+                        shares.parts.size() == 1 ? "" : "s", n_devices, n_devices == 1 ? "" : "s")};
   }
   double sum = 0;
   for (const double part : shares.parts) {
@@ -496,7 +497,10 @@ std::vector<double> rounded_shares(const TileSet& tiles, SplitMode mode, const S
     case SplitMode::kTensor: homes = device_of_cut(shares, n_devices, tiles.n_cuts); break;
   }
   for (const int32_t home : homes) {
-    parts[static_cast<size_t>(home)] += 1.0 / static_cast<double>(homes.size());
+    parts[static_cast<size_t>(home)] += 1;
+  }
+  for (double& part : parts) {  // once, so that a half is 0.5
+    part /= static_cast<double>(homes.size());
   }
   return parts;
 }

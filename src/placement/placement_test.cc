@@ -150,6 +150,8 @@ TEST(Shares, DivideCutsByLargestRemainder) {
 
 TEST(Shares, AreChecked) {
   EXPECT_TRUE(check_shares({}, 2).ok());
+  EXPECT_NE(check_shares({{1, 2, 3}}, 1).message().find("--tensor-split has 3 shares for 1 device;"),
+            std::string::npos);
   EXPECT_NE(check_shares({{1, 2, 3}}, 2).message().find("--tensor-split has 3 shares for 2 devices"),
             std::string::npos);
   EXPECT_FALSE(check_shares({{1, -1}}, 2).ok());
@@ -414,6 +416,14 @@ TEST(Placement, SharesAreSaidAsRounded) {
   EXPECT_THAT(shares(SplitMode::kLayer, {}), ElementsAre(0.375, 0.25, 0.375));
   EXPECT_THAT(shares(SplitMode::kTensor, {1, 0, 1}), ElementsAre(0.5, 0, 0.5));
   EXPECT_THAT(shares(SplitMode::kTensor, {100, 101, 99}), ElementsAre(0.25, 0.5, 0.25));
+  for (const int n_layer : {10, 12, 22, 49}) {  // whose inverses are not exact
+    const TensorTable layers = small_table(n_layer, DType::kF32);
+    const TileSet tiles = make_tiles(layers, 1);
+    EXPECT_THAT(rounded_shares(tiles, SplitMode::kLayer, {{1, 0}}, 2), ElementsAre(1, 0)) << n_layer;
+    if (n_layer % 2 == 0) {
+      EXPECT_THAT(rounded_shares(tiles, SplitMode::kLayer, {}, 2), ElementsAre(0.5, 0.5)) << n_layer;
+    }
+  }
 }
 
 }  // namespace

@@ -4,12 +4,19 @@
 #include <string>
 #include <variant>
 
+#include "base/decimal.h"
+
 namespace tessera {
 
 nlohmann::ordered_json sampler_settings_json(const SamplerOptions& options) {
   nlohmann::ordered_json json;
   for (const SamplerSetting& setting : sampler_settings()) {
-    std::visit([&](auto member) { json[std::string(setting.name)] = options.*member; }, setting.member);
+    nlohmann::ordered_json& value = json[std::string(setting.name)];
+    if (const auto* member = std::get_if<float SamplerOptions::*>(&setting.member)) {
+      value = as_written(options.**member);
+    } else {
+      value = options.*std::get<int32_t SamplerOptions::*>(setting.member);
+    }
   }
   json["samplers"] = nlohmann::ordered_json::array();
   for (const SamplerStep step : options.samplers) {

@@ -97,6 +97,16 @@ Status too_many_steps() {
   return {ErrorCode::kInvalidArgument, fmt::format("a sampling chain has at most {} steps", kMaxSamplerSteps)};
 }
 
+// " from 0 to 1"; a limit that only the type sets is left out unless `value` is beyond it.
+std::string range_of(const SamplerSetting& setting, double value) {
+  const bool is_whole = std::holds_alternative<int32_t Options::*>(setting.member);
+  const bool has_min = setting.min > -kFloatMax || value < setting.min;
+  const bool has_max = setting.max < (is_whole ? kIntMax : kFloatMax) || value > setting.max;
+  return has_min && has_max ? fmt::format(" from {} to {}", setting.min, setting.max)
+         : has_min          ? fmt::format(" of at least {}", setting.min)
+                            : std::string();
+}
+
 }  // namespace
 
 std::vector<SamplerStep> SamplerOptions::default_chain() {
@@ -124,8 +134,8 @@ Status set_sampler_option(SamplerOptions& options, const SamplerSetting& setting
   // A caller's float may be the limit rounded up.
   const double max = whole ? setting.max : std::max(setting.max, static_cast<double>(static_cast<float>(setting.max)));
   if (!(value >= setting.min && value <= max) || (whole && value != std::trunc(value))) {
-    return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it is a {} from {} to {}", setting.name, value,
-                                                     whole ? "whole number" : "number", setting.min, setting.max)};
+    return {ErrorCode::kInvalidArgument, fmt::format("{} is {}; it is a {}{}", setting.name, value,
+                                                     whole ? "whole number" : "number", range_of(setting, value))};
   }
   if (whole) {
     options.*std::get<int32_t SamplerOptions::*>(setting.member) = static_cast<int32_t>(value);

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
+
+#include "runtime/sampler_json.h"
 
 namespace tessera {
 namespace {
@@ -74,6 +77,25 @@ TEST(SamplerOptions, RefusesWhatIsOutOfRange) {
     EXPECT_EQ(get_sampler_option(o, *find_sampler_setting(name)),
               get_sampler_option(SamplerOptions(), *find_sampler_setting(name)));
   }
+}
+
+TEST(SamplerOptions, ErrorsShowLimitsThatPeopleSet) {
+  const auto error_of = [](std::string_view name, double value) {
+    SamplerOptions o;
+    return set_sampler_option(o, *find_sampler_setting(name), value).message();
+  };
+  EXPECT_EQ(error_of("temperature", -1), "temperature is -1; it is a number of at least 0");
+  EXPECT_EQ(error_of("top_k", -2), "top_k is -2; it is a whole number of at least -1");
+  EXPECT_EQ(error_of("top_p", 2), "top_p is 2; it is a number from 0 to 1");
+  EXPECT_EQ(error_of("frequency_penalty", std::nan("")), "frequency_penalty is nan; it is a number");
+  EXPECT_EQ(error_of("top_k", 3e9), "top_k is 3000000000; it is a whole number from -1 to 2147483647");
+}
+
+TEST(SamplerOptions, NumbersOfReportsAreThoseThatPeopleWrote) {
+  const nlohmann::ordered_json json = sampler_settings_json(SamplerOptions());
+  EXPECT_EQ(json["temperature"].dump(), "0.8");
+  EXPECT_EQ(json["top_p"].dump(), "0.95");
+  EXPECT_EQ(json["top_k"].dump(), "40");
 }
 
 TEST(SamplerOptions, ChainsTakeOtherNamesToo) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "base/decimal.h"
 #include "server/generation.h"
 #include "server/generation_request.h"
 
@@ -71,7 +72,14 @@ class EmbeddingWriter final : public ReplyWriter {
       normalize_embedding(row, options_.norm);
     }
     static_assert(std::endian::native == std::endian::little);
-    return options_.is_base64 ? Json(base64(std::as_bytes(std::span(row)))) : Json(row);
+    if (options_.is_base64) {
+      return base64(std::as_bytes(std::span(row)));
+    }
+    Json json = Json::array();
+    for (const float value : row) {
+      json.push_back(as_written(value));
+    }
+    return json;
   }
 
   EmbeddingOptions options_;

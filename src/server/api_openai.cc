@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/decimal.h"
 #include "server/chat_writer.h"
 
 namespace tessera {
@@ -285,12 +286,12 @@ class OpenAiTextWriter final : public ReplyWriter {
     size_t offset = 0;
     for (const ServingToken& token : tokens) {
       json["tokens"].push_back(token.bytes);
-      json["token_logprobs"].push_back(token.logprob);
+      json["token_logprobs"].push_back(as_written(token.logprob));
       json["text_offset"].push_back(offset);
       offset += token.bytes.size();
       Json top = Json::object();
       for (const TokenProb& other : token.top) {
-        top[std::string(model_->model->tokenizer().piece(other.id))] = other.logprob;
+        top[std::string(model_->model->tokenizer().piece(other.id))] = as_written(other.logprob);
       }
       json["top_logprobs"].push_back(std::move(top));
     }

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/decimal.h"
 #include "base/units.h"
 
 namespace tessera {
@@ -204,7 +205,7 @@ Json token_json(int32_t id, std::string_view bytes, float logprob, bool is_prob)
   if (is_prob) {
     json["prob"] = std::exp(static_cast<double>(logprob));
   } else {
-    json["logprob"] = logprob;
+    json["logprob"] = as_written(logprob);
   }
   return json;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/json_error.h"
@@ -18,6 +19,14 @@ Status bad(std::string message) {
 // What a number is, for messages.
 std::string shown(const Json& json) {
   return json.is_number() ? json.dump() : std::string(json_kind(json));
+}
+
+// " from 0 to 9"; a largest number that only the type sets is left out where it was not passed.
+std::string range_text(int64_t min, int64_t max, bool is_passed) {
+  if (max < std::numeric_limits<int32_t>::max() || is_passed) {
+    return fmt::format(" from {} to {}", min, max);
+  }
+  return min == std::numeric_limits<int64_t>::min() ? "" : fmt::format(" of at least {}", min);
 }
 
 }  // namespace
@@ -92,7 +101,10 @@ Status Fields::read(std::string_view name, int64_t& target, int64_t min, int64_t
   if (found == nullptr) {
     return {};
   }
-  const auto out_of_range = [&] { return wrong(name, *found, fmt::format("a whole number from {} to {}", min, max)); };
+  const auto out_of_range = [&] {
+    const bool is_passed = found->is_number() && found->get<double>() > static_cast<double>(max);
+    return wrong(name, *found, "a whole number" + range_text(min, max, is_passed));
+  };
   if (found->is_number_unsigned()) {
     if (max < 0 || found->get<uint64_t>() > static_cast<uint64_t>(max)) {
       return out_of_range();

@@ -61,6 +61,10 @@ TEST(RequestFields, WholeNumbers) {
   EXPECT_FALSE(fields.read("huge", n, 0, INT64_MAX).ok());
   EXPECT_FALSE(fields.read("low", n, 0, 9).ok());
   EXPECT_TRUE(fields.read("low", n, -3, 9).ok());
+  EXPECT_EQ(fields.read("low", n, 0, INT32_MAX).message(),
+            "field \"low\" is -3; it must be a whole number of at least 0");
+  EXPECT_EQ(fields.read("half", n, INT64_MIN, INT64_MAX).message(), "field \"half\" is 5.5; it must be a whole number");
+  EXPECT_THAT(fields.read("huge", n, 0, INT64_MAX).message(), HasSubstr("from 0 to 9223372036854775807"));
   std::vector<std::string> words;
   const Json one = {{"stop", "x"}};
   EXPECT_TRUE(Fields(one).read("stop", words).ok());

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/decimal.h"
 #include "runtime/sampler_json.h"
 
 namespace tessera {
@@ -13,7 +14,7 @@ Json settings_json(const ServingRequest& request) {
   json.update(sampler_settings_json(sampling));
   json["logit_bias"] = Json::array();
   for (const LogitBias& b : sampling.logit_bias) {
-    json["logit_bias"].push_back({{"token", b.id}, {"bias", std::isinf(b.bias) ? Json() : Json(b.bias)}});
+    json["logit_bias"].push_back({{"token", b.id}, {"bias", std::isinf(b.bias) ? Json() : Json(as_written(b.bias))}});
   }
   json["stop"] = request.stop;
   json["n_keep"] = request.n_keep;
