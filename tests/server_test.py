@@ -239,6 +239,14 @@ class Completions(ServerTest):
             self.assertGreaterEqual(len(choice["logprobs"]["content"]), 1)
             self.assertEqual(len(choice["logprobs"]["content"][0]["top_logprobs"]), 2)
 
+    def test_messages_without_a_limit_end_by_themselves(self):
+        body = {"messages": HELLO, **GREEDY}
+        whole = self.good("POST", "/v1/messages", body)
+        self.assertIn(whole["stop_reason"], ("end_turn", "model_context_window_exceeded"))
+        chat = self.good("POST", "/v1/chat/completions", body)
+        self.assertEqual(whole["content"][0]["text"], chat["choices"][0]["message"]["content"])
+        self.assertEqual(whole["usage"]["output_tokens"], chat["usage"]["completion_tokens"])
+
     def test_neighbours_change_nothing(self):
         def ask(i):
             return self.good("POST", "/completion", {"prompt": f"Story {i % 3}", "n_predict": 24, **GREEDY})["content"]

@@ -363,9 +363,6 @@ class MessagesWriter final : public ChatWriter {
 
 Status api_messages(Call& call) {
   ASSIGN_OR_RETURN(const Json body, call.take_body());
-  if (!Fields(body).has("max_tokens")) {
-    return bad("field \"max_tokens\" is missing");
-  }
   ASSIGN_OR_RETURN(ConvertedChat chat, read_converted(call, body, to_openai, kToolFields));
   auto writer = std::make_shared<MessagesWriter>(call, chat.streams, chat.ping, chat.request);
   return start_generation(call, with_choices(std::move(chat.request.serving), 1), std::move(writer));
