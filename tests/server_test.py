@@ -640,10 +640,16 @@ class Clients(ServerTest):
         body = {"model": "m", "input": "Hello", "max_output_tokens": 5, "temperature": 0}
         whole = client.responses.create(**body)
         self.assertEqual((whole.status, whole.usage.output_tokens), ("incomplete", 5))
+        self.assertEqual([item.status for item in whole.output], ["incomplete"])
         events = list(client.responses.create(**body, stream=True))
         self.assertEqual([e.sequence_number for e in events], list(range(len(events))))
         self.assertEqual("".join(e.delta for e in events if e.type == "response.output_text.delta"), whole.output_text)
         self.assertEqual(events[-1].response.output_text, whole.output_text)
+        self.assertEqual([e.item.status for e in events if e.type == "response.output_item.done"], ["incomplete"])
+        self.assertEqual([item.status for item in events[-1].response.output], ["incomplete"])
+        done = client.responses.create(**{**body, "max_output_tokens": 50}, extra_body={
+            "text": {"format": {"type": "json_schema", "name": "n", "schema": {"const": 1}}}})
+        self.assertEqual((done.status, [item.status for item in done.output]), ("completed", ["completed"]))
         listed = client.responses.create(**{**body, "input": [
             {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
             {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},

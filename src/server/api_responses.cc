@@ -178,10 +178,11 @@ class ResponsesWriter final : public ChatWriter {
   }
 
   void finish() override {
-    close_item();
     const ServingEnd& end = answer(0).end;
     const bool is_cut = finish_reason(end.stop) == "length";
-    base_["status"] = is_cut ? "incomplete" : "completed";
+    const std::string_view status = is_cut ? "incomplete" : "completed";
+    close_item(status);
+    base_["status"] = status;
     if (is_cut) {
       base_["incomplete_details"] = {{"reason", "max_output_tokens"}};
     }
@@ -270,7 +271,8 @@ class ResponsesWriter final : public ChatWriter {
     send_part("response.content_part.added");
   }
 
-  void close_item() {
+  // status: of a message or reasoning; that of a call says whether it is whole.
+  void close_item(std::string_view status = "completed") {
     if (item_.is_null()) {
       return;
     }
@@ -283,7 +285,7 @@ class ResponsesWriter final : public ChatWriter {
     send_event(item_["type"] == "message" ? "response.output_text.done" : "response.reasoning_text.done",
                std::move(done));
     send_part("response.content_part.done");
-    item_["status"] = "completed";
+    item_["status"] = status;
     put_item(std::exchange(item_, Json()));
   }
 
