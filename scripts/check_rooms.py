@@ -47,7 +47,7 @@ TOOL_EXTRAS = {"cmd_inspect": ["gguf"], "cmd_plan": ["placement", "runtime/switc
                "doctor": ["gguf", "device/registry.h", "models/architecture.h", "kernels/cpu/cpu_kernels.h",
                           "runtime/model_file.h"], "metadata_flags": ["gguf/override.h"],
                "cmd_bench": ["device/registry.h"], "cmd_batched_bench": ["runtime/switch_plan.h"],
-               "cmd_share": ["residency"], "cmd_serve": ["server", "device/registry.h"],
+               "cmd_share": ["residency"], "cmd_serve": ["server", "device/registry.h", "gguf/gguf.h"],
                "cmd_version": ["kernels/cpu/cpu_kernels.h"]}
 FREE_FOLDERS = ("bench", "tests", "fuzz", "lab")  # may include anything
 

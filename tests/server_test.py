@@ -601,6 +601,21 @@ class Lifecycle(unittest.TestCase):
             done = subprocess.run([program(), "serve", "--port", "0", *flags], capture_output=True, timeout=TIMEOUT_S)
             self.assertNotEqual(done.returncode, 0)
             self.assertRegex(done.stderr.decode(), pattern)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_what_is_no_model_cannot_start(self):
+        for model, pattern in ((__file__, "GGUF"), ("/nowhere.gguf", "No such file")):
+            done = subprocess.run([program(), "serve", "--port", "0", "-m", model], capture_output=True, timeout=TIMEOUT_S)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr.decode(), pattern)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_a_port_that_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = str(other.getsockname()[1])
+            done = subprocess.run([program(), "serve", "--port", port, "-m", MODEL], capture_output=True, timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.decode(), f"cannot listen on .*:{port}: Address already in use; --port with another number.* ss -ltnp")
 
 
 class Clients(ServerTest):

@@ -22,6 +22,7 @@
 #include "doctor.h"
 #include "fit_flags.h"
 #include "generation.h"
+#include "gguf/gguf.h"
 #include "metadata_flags.h"
 #include "model_specs.h"
 #include "policy_flags.h"
@@ -240,6 +241,9 @@ class SpecSource final : public ModelSource {
 
 Result<std::shared_ptr<ModelRegistry>> start_registry(const ParsedFlags& flags, const Log& log) {
   ASSIGN_OR_RETURN(std::vector<ModelSpec> specs, model_specs(flags));
+  if (specs.size() == 1) {  // before the port is taken; of several, one that is wrong keeps no other from being served
+    TRY(GgufFile::open(specs[0].flags.get_string("model")).status());
+  }
   std::vector<std::string> names;
   for (const ModelSpec& spec : specs) {
     names.push_back(spec.name);
@@ -357,6 +361,27 @@ bool is_of_this_machine(std::string_view address) {
   return address.starts_with("unix:") || address.starts_with("http://127.") || address.starts_with("http://[::1]");
 }
 
+// What `tessera doctor` would advise where the server could not listen.
+Status with_advice(const Status& failed, const HttpServerOptions& options) {
+  for (const std::string& host : options.hosts) {
+    if (const Check check = check_address(host, options.port); !check.to_do.empty()) {
+      return {failed.code(), fmt::format("{}; {}", failed.message(), check.to_do)};
+    }
+  }
+  return failed;
+}
+
+Result<std::unique_ptr<HttpServer>> start_http(const ParsedFlags& flags, Server& server) {
+  const HttpServerOptions options = http_options(flags);
+  auto http = HttpServer::start(
+      options,
+      [&server](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+        server.handle(std::move(request), std::move(exchange));
+      },
+      [](int status, std::string_view message) { return error_body(status, message); });
+  return http.ok() ? std::move(http) : with_advice(http.status(), options);
+}
+
 }  // namespace
 
 Status check_serve(const ParsedFlags& flags) {
@@ -377,13 +402,7 @@ Status cmd_serve(const ParsedFlags& flags) {
   const StopSignals signals;
   Server server(std::move(settings), log);
   ASSIGN_OR_RETURN(const std::shared_ptr<ModelRegistry> models, start_registry(flags, log));
-  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> http,
-                   HttpServer::start(
-                       http_options(flags),
-                       [&server](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-                         server.handle(std::move(request), std::move(exchange));
-                       },
-                       [](int status, std::string_view message) { return error_body(status, message); }));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> http, start_http(flags, server));
   for (const std::string& address : http->addresses()) {
     log.info("listening on " + address);
     if (!has_keys && !is_of_this_machine(address)) {
