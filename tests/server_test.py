@@ -46,7 +46,18 @@ class Routes(ServerTest):
     def test_no_such_route(self):
         status, _, reply = self.server.call("GET", "/nowhere")
         self.assertEqual((status, reply["error"]["type"]), (404, "not_found_error"))
-        self.assertEqual(self.server.call("GET", "/completion")[0], 405)
+        self.assertIn("/v1/chat/completions", reply["error"]["message"])
+        for path, use in (("/api/generate", "/v1/completions"), ("/api/chat", "/v1/chat/completions"), ("/api/tags", "/v1/models"),
+                          ("/v1/models/", "/v1/models"), ("/v1/chat/completions/", "/v1/chat/completions"),
+                          ("/v1/v1/chat/completions", "/v1/chat/completions"), ("/v1/tokenize", "/tokenize")):
+            for method in ("GET", "POST"):
+                status, _, reply = self.server.call(method, path, "{}" if method == "POST" else None)
+                self.assertEqual((status, reply["error"]["message"]), (404, f"there is no {path}; use {use}"))
+        self.bad(404, "does not rerank", "/v1/rerank", {}, "not_found_error")
+        for method, path, use in (("GET", "/completion", "POST"), ("DELETE", "/placement", "GET, POST"), ("POST", "/health", "GET")):
+            status, headers, reply = self.server.call(method, path)
+            self.assertEqual((status, headers["Allow"]), (405, use))
+            self.assertEqual(reply["error"]["message"], f"{path} does not take {method}; use {use}")
 
     def test_cors(self):
         status, headers, _ = self.server.call("OPTIONS", "/v1/chat/completions", headers={
@@ -456,6 +467,7 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.call("GET", "/v1/models")[0], 200)
             _, _, reply = server.call("POST", "/v1/messages", {})
             self.assertEqual(reply["error"]["type"], "authentication_error")
+            self.assertRegex(reply["error"]["message"], "Authorization: Bearer KEY.*x-api-key")
 
     def test_an_address_that_all_can_reach_without_a_key(self):
         warning = r"^warning: whoever reaches http://0\.0\.0\.0:\d+ can use this server; --api-key-file FILE restricts it$"

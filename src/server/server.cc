@@ -76,6 +76,70 @@ bool matches(const Route& route, std::string_view path) {
                                    : path == route.path;
 }
 
+// Paths of other servers, and what is nearest to them here.
+struct ForeignPath {
+  std::string_view path;
+  std::string_view use;
+};
+constexpr ForeignPath kForeignPaths[] = {
+    {"/api/chat", "/v1/chat/completions"},
+    {"/api/generate", "/v1/completions"},
+    {"/api/tags", "/v1/models"},
+    {"/api/show", "/props"},
+    {"/api/ps", "/v1/models"},
+    {"/api/embed", "/v1/embeddings"},
+    {"/api/embeddings", "/v1/embeddings"},
+    {"/api/version", "/props"},
+    {"/generate", "/v1/completions"},
+    {"/v1/chat", "/v1/chat/completions"},
+    {"/chat", "/v1/chat/completions"},
+    {"/v1", "/v1/models"},
+};
+constexpr std::string_view kRerankPaths[] = {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"};
+
+// The route that somebody means who writes a path that is none; empty: who knows.
+std::string_view meant_route(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) {
+    path.remove_suffix(1);
+  }
+  const auto* foreign = std::ranges::find(kForeignPaths, path, &ForeignPath::path);
+  if (foreign != std::end(kForeignPaths)) {
+    return foreign->use;
+  }
+  // A client adds /v1 to an address that ends with it, or knows no route without it.
+  const std::string_view inner = path.starts_with("/v1/") ? path.substr(3) : std::string_view();
+  for (const std::string_view wanted : {path, inner}) {
+    const auto* route = std::ranges::find(kRoutes, wanted, &Route::path);
+    if (route != std::end(kRoutes)) {
+      return route->path;
+    }
+  }
+  return {};
+}
+
+std::string no_such_route(std::string_view path) {
+  if (std::ranges::find(kRerankPaths, path) != std::end(kRerankPaths)) {
+    return fmt::format("there is no {}: this server does not rerank; /v1/embeddings makes vectors to compare", path);
+  }
+  const std::string_view meant = meant_route(path);
+  return meant.empty() ? fmt::format(
+                             "there is no {}; there are /v1/chat/completions, /v1/completions, /v1/responses, "
+                             "/v1/messages, /v1/embeddings, /v1/models and llama.cpp's routes",
+                             path)
+                       : fmt::format("there is no {}; use {}", path, meant);
+}
+
+// Of the routes with that path: "GET, POST".
+std::string methods_of(std::string_view path) {
+  std::string methods;
+  for (const Route& route : kRoutes) {
+    if (matches(route, path)) {
+      methods += fmt::format("{}{}", methods.empty() ? "" : ", ", route.method);
+    }
+  }
+  return methods;
+}
+
 std::string random_hex() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -241,17 +305,23 @@ Status Server::admit(Call& call, Way& way) const {
   if ((found == nullptr || !found->is_public) && !has_key(request)) {
     call.exchange->add_header("WWW-Authenticate", "Bearer");
     call.exchange->reply(401, "application/json; charset=utf-8",
-                         error_body(401, "the API key is missing or wrong", asks_anthropic(request)));
+                         error_body(401,
+                                    "the API key is missing or wrong; send it in a header, as \"Authorization: Bearer "
+                                    "KEY\" or \"x-api-key: KEY\"",
+                                    asks_anthropic(request)));
     return {};
   }
   if (found == nullptr && has_path) {
+    const std::string methods = methods_of(request.path);
+    call.exchange->add_header("Allow", methods);
     call.exchange->reply(
         405, "application/json; charset=utf-8",
-        error_body(405, fmt::format("{} does not take {}", request.path, request.method), asks_anthropic(request)));
+        error_body(405, fmt::format("{} does not take {}; use {}", request.path, request.method, methods),
+                   asks_anthropic(request)));
     return {};
   }
   if (found == nullptr) {
-    return {ErrorCode::kNotFound, fmt::format("there is no {}", request.path)};
+    return {ErrorCode::kNotFound, no_such_route(request.path)};
   }
   if (closing_) {
     return {ErrorCode::kCancelled, "the server is shutting down"};

@@ -38,8 +38,7 @@ function sentence_of(status, text) {
   try {
     const error = JSON.parse(text).error;
     if (error?.message) {
-      const hint = status === 401 ? "; type it into Settings" : "";
-      return `${error.message}${hint}`;
+      return status === 401 ? "the API key is missing or wrong; type it into Settings" : error.message;
     }
   } catch { /* no JSON: a proxy's page */ }
   return `The server answered ${status}`;
