@@ -566,6 +566,16 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(reply["usage"]["output_tokens_details"], {"reasoning_tokens": reply["usage"]["output_tokens"]})
             self.assertEqual((item["type"], item["content"][0]["text"]), ("reasoning", thought))
 
+    def test_reasoning_that_is_continued_goes_on(self):
+        server = self.start("--chat-template-file", str(DATA.parent / "templates/qwen3.jinja"))
+        messages = [*HELLO, {"role": "assistant", "reasoning_content": "I think", "content": ""}]
+        body = {"messages": messages, "grammar": 'root ::= " so</think>" "yes"', "max_tokens": 50, **GREEDY}
+        message = server.call("POST", "/v1/chat/completions", body)[2]["choices"][0]["message"]
+        self.assertEqual((message["reasoning_content"], message["content"]), (" so", "yes"))
+        messages[-1]["content"] = "It"
+        message = server.call("POST", "/v1/chat/completions", {**body, "grammar": 'root ::= " is"'})[2]["choices"][0]["message"]
+        self.assertEqual(message, {"role": "assistant", "content": " is"})
+
     def test_models_that_can_but_spell_the_end(self):
         """ChatML stands in for a template that the file lacks, and so does its end for a token that is not there."""
         body = {"messages": HELLO, "max_tokens": 64, "grammar": 'root ::= "Hi<|im_end|>there"', "logprobs": True, **GREEDY}

@@ -60,7 +60,7 @@ ChatFormat with_tools(ChatFormat format) {
   return format;
 }
 
-Thinking thinking_after(const ChatFormat& format, std::string_view prompt) {
+Thinking thinking_after(const ChatFormat& format, std::string_view prompt, Continued continued) {
   if (format.think_begin.empty()) {
     return Thinking::kNo;
   }
@@ -69,17 +69,22 @@ Thinking thinking_after(const ChatFormat& format, std::string_view prompt) {
   if (behind != std::string_view::npos && trimmed(prompt.substr(behind)).empty()) {
     return Thinking::kOpen;
   }
+  // Some templates show no reasoning, so that it cannot go on.
+  if (continued == Continued::kReasoning && behind != std::string_view::npos &&
+      prompt.find(format.think_end, behind) == std::string_view::npos) {
+    return Thinking::kOpen;
+  }
   return trimmed(prompt).ends_with(format.think_end) ? Thinking::kNo : Thinking::kMay;
 }
 
 ChatParser::ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools,
-                       bool continues)
+                       Continued continued)
     : format_(std::move(format)),
       tools_(std::move(tools)),
       reader_(tools_ != nullptr ? *tools_ : kNoTools, format_.tools == ToolStyle::kJson ? "" : format_.call_begin,
               format_.call_end),
-      keeps_blanks_(continues) {
-  if (thinking_after(format_, prompt) == Thinking::kOpen) {
+      keeps_blanks_(continued != Continued::kNothing) {
+  if (thinking_after(format_, prompt, continued) == Thinking::kOpen) {
     state_ = State::kReasoning;
   }
 }

@@ -48,20 +48,23 @@ ChatFormat detect_chat_format(std::string_view template_source);
 /// ToolStyle::kJson.
 ChatFormat with_tools(ChatFormat format);
 
+/// What of a request's last message the answer goes on with.
+enum class Continued { kNothing, kReasoning, kContent };
+
 /// How an answer begins.
 enum class Thinking {
   kNo,    // the model marks no reasoning, or the prompt has ended it
   kMay,   // it may open it
   kOpen,  // the prompt ends inside
 };
-Thinking thinking_after(const ChatFormat& format, std::string_view prompt);
+Thinking thinking_after(const ChatFormat& format, std::string_view prompt, Continued continued = Continued::kNothing);
 
 class ChatParser {
  public:
-  /// prompt: its text, which may end inside reasoning. tools: calls are looked for; null: they are not. continues: the
-  /// answer goes on in a message of the request, so its first blanks are part of it; otherwise they are left out.
+  /// prompt: its text, which may end inside reasoning. tools: calls are looked for; null: they are not. continued: the
+  /// first blanks of an answer that goes on are part of it; otherwise they are left out.
   ChatParser(ChatFormat format, std::string_view prompt, std::shared_ptr<const ChatTools> tools = nullptr,
-             bool continues = false);
+             Continued continued = Continued::kNothing);
 
   std::vector<ChatPiece> push(std::string_view text);
   /// The answer has ended.

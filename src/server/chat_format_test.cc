@@ -100,7 +100,8 @@ TEST(ChatFormat, ReasoningComesFirstOrNotAtAll) {
 TEST(ChatFormat, WhatContinuesAMessageKeepsItsFirstBlanks) {
   const auto go_on = [](const char* source, const std::vector<std::string>& parts, bool has_tools = false) {
     const ChatFormat format = detect_chat_format(source);
-    ChatParser parser(has_tools ? with_tools(format) : format, "The sky is", has_tools ? tools_fg() : nullptr, true);
+    ChatParser parser(has_tools ? with_tools(format) : format, "The sky is", has_tools ? tools_fg() : nullptr,
+                      Continued::kContent);
     std::vector<ChatPiece> pieces;
     for (const std::string& part : parts) {
       std::ranges::move(parser.push(part), std::back_inserter(pieces));
@@ -116,6 +117,18 @@ TEST(ChatFormat, WhatContinuesAMessageKeepsItsFirstBlanks) {
   EXPECT_THAT(go_on(kQwen, {" ", "<think> why </think> because"}), ElementsAre("c: ", "r:why ", "c:because"));
   EXPECT_THAT(go_on(kQwen, {"<think> why </think> because"}), ElementsAre("r:why ", "c:because"));
   EXPECT_THAT(go_on(kLlama, {" {\"name\":\"f\"} "}, true), ElementsAre("t:f:{}"));
+}
+
+TEST(ChatFormat, ReasoningThatIsContinuedGoesOn) {
+  const auto go_on = [](const std::string& prompt) {
+    ChatParser parser(detect_chat_format(kQwen), prompt, nullptr, Continued::kReasoning);
+    std::vector<ChatPiece> pieces = parser.push(" so</think>\n yes");
+    std::ranges::move(parser.finish(), std::back_inserter(pieces));
+    return shown(pieces);
+  };
+  EXPECT_THAT(go_on("<think>\nI think"), ElementsAre("r: so", "c:yes"));
+  EXPECT_THAT(go_on("a template that shows no reasoning"), ElementsAre("c: so</think>\n yes"));
+  EXPECT_THAT(go_on("<think>\n</think>one that closes it"), ElementsAre("c: so</think>\n yes"));
 }
 
 TEST(ChatFormat, TaggedCalls) {

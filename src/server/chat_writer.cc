@@ -60,12 +60,20 @@ ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, int6
   return limit;
 }
 
-// Whether the prompt ends inside the last message, as ChatTemplate::render() says. REQUIRES: that has rendered the
-// body.
-bool continues_message(const Json& body) {
+// What the prompt ends inside of, as ChatTemplate::render() says. REQUIRES: that has rendered the body.
+Continued continued_part(const Json& body) {
+  const Json& last = body["messages"].back();
   const Json asked = body.value("continue_final_message", Json());
   const bool is_asked = asked.is_string() || (asked.is_boolean() && asked.get<bool>());
-  return is_asked || body["messages"].back()["role"] == "assistant";
+  if (!is_asked && last["role"] != "assistant") {
+    return Continued::kNothing;
+  }
+  const auto has_text = [&](const char* name) {
+    const Json* found = Fields(last).find(name);
+    return found != nullptr && !found->empty() && *found != "";
+  };
+  const bool has_content = has_text("content") && asked != "reasoning_content";
+  return !has_content && has_text("reasoning_content") ? Continued::kReasoning : Continued::kContent;
 }
 
 // OpenAI's fields before there were tools. An empty list offers nothing.
@@ -114,14 +122,14 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   request.serving.prompt = std::move(prompt.tokens);
   request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
-  request.continues = continues_message(body);
+  request.continued = continued_part(body);
   const std::string end = call.model->chat_template->spelled_end(tokenizer);
   std::vector<std::string>& stop = request.serving.stop;
   if (!end.empty() && !request.serving.ignore_eos && std::ranges::count(stop, end) == 0) {
     stop.push_back(end);
     request.spelled_end = end;
   }
-  const Thinking thinking = thinking_after(chat.format, request.prompt);
+  const Thinking thinking = thinking_after(chat.format, request.prompt, request.continued);
   TRY(restrict_answer(call, chat, thinking, request.serving.sampling));
   request.serving.reasoning = reasoning_limit(chat.format, thinking, chat.reasoning.budget, tokenizer);
   request.format = std::move(chat.format);
@@ -191,7 +199,7 @@ std::vector<ChatCall> ChatAnswer::whole_calls() const {
 
 ChatWriter::ChatWriter(const Call& call, bool streams, const ChatRequest& request, size_t n_choices)
     : ReplyWriter(call, streams),
-      parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools, request.continues)),
+      parsers_(n_choices, ChatParser(request.format, request.prompt, request.tools, request.continued)),
       spelled_end_(request.spelled_end),
       inlines_reasoning_(request.inlines_reasoning),
       think_begin_(request.format.think_begin.empty() ? "<think>" : request.format.think_begin),

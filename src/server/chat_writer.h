@@ -19,9 +19,9 @@ namespace tessera {
 
 /// A chat request that was read: what is generated, and how its text is taken apart.
 struct ChatRequest {
-  ServingRequest serving;   // prompt included
-  std::string prompt;       // its text
-  bool continues = false;   // the request's last message
+  ServingRequest serving;  // prompt included
+  std::string prompt;      // its text
+  Continued continued = Continued::kNothing;
   std::string spelled_end;  // a stop word that nobody asked for: the model has no token for the end; empty: it has
   ChatFormat format;
   std::shared_ptr<const ChatTools> tools;  // that may be called; null: none
