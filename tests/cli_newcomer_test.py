@@ -158,7 +158,7 @@ class Files(CliTest):
                     self.bad(1, f"{found}.*[;?] {advice}", *command, "-m", path)
                 report = run("doctor", "--port", "0", "-m", path).stdout.decode()
                 self.assertRegex(report, rf"(?m)^bad +file +.*{found}.*\n +-> {advice}")
-            self.bad(1, "was not loaded; give --model the path", "serve", "--port", "0", *NO_MODEL)
+            self.bad(1, "No such file or directory; give --model the path", "serve", "--port", "0", *NO_MODEL)
 
     def test_other_failures_have_no_such_advice(self):
         self.bad(1, "tpu.*and so on$", "run", "-m", LLAMA, "-p", "x", "--device", "tpu:0")

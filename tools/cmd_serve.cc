@@ -19,7 +19,6 @@
 #include "commands.h"
 #include "common.h"
 #include "device/registry.h"
-#include "doctor.h"
 #include "fit_flags.h"
 #include "generation.h"
 #include "gguf/gguf.h"
@@ -453,8 +452,7 @@ Status cmd_serve(const ParsedFlags& flags) {
   if (loaded.ok() || loaded.code() == ErrorCode::kCancelled) {
     return {};
   }
-  // Why, the registry has logged.
-  return {loaded.code(), "nothing can be served: the model was not loaded" + file_advice(flags, loaded)};
+  return {loaded.code(), "nothing can be served: the model was not loaded"};  // why, the registry has logged
 }
 
 }  // namespace tessera
