@@ -66,12 +66,8 @@ Thinking thinking_after(const ChatFormat& format, std::string_view prompt, Conti
   }
   const size_t begin = prompt.rfind(format.think_begin);
   const size_t behind = begin == std::string_view::npos ? begin : begin + format.think_begin.size();
-  if (behind != std::string_view::npos && trimmed(prompt.substr(behind)).empty()) {
-    return Thinking::kOpen;
-  }
-  // Some templates show no reasoning, so that it cannot go on.
-  if (continued == Continued::kReasoning && behind != std::string_view::npos &&
-      prompt.find(format.think_end, behind) == std::string_view::npos) {
+  if (continued == Continued::kReasoning ||
+      (behind != std::string_view::npos && trimmed(prompt.substr(behind)).empty())) {
     return Thinking::kOpen;
   }
   return trimmed(prompt).ends_with(format.think_end) ? Thinking::kNo : Thinking::kMay;
@@ -84,7 +80,10 @@ ChatParser::ChatParser(ChatFormat format, std::string_view prompt, std::shared_p
       reader_(tools_ != nullptr ? *tools_ : kNoTools, format_.tools == ToolStyle::kJson ? "" : format_.call_begin,
               format_.call_end),
       keeps_blanks_(continued != Continued::kNothing) {
-  if (thinking_after(format_, prompt, continued) == Thinking::kOpen) {
+  if (format_.tools == ToolStyle::kHarmony) {
+    state_ = continued == Continued::kNothing ? State::kStart : State::kContent;
+    channel_ = continued == Continued::kReasoning ? kAnalysis : "";
+  } else if (thinking_after(format_, prompt, continued) == Thinking::kOpen) {
     state_ = State::kReasoning;
   }
 }
@@ -124,10 +123,10 @@ bool ChatParser::step(std::vector<ChatPiece>& pieces, bool is_end) {
 bool ChatParser::step_text(std::vector<ChatPiece>& pieces, bool is_end) {
   if (at_start_ && tools_ != nullptr && format_.tools == ToolStyle::kJson) {
     const size_t first = held_.find_first_not_of(kBlanks);
-    if (first == std::string::npos) {
+    if (first == std::string::npos && !(is_end && keeps_blanks_)) {
       return false;
     }
-    if (held_[first] == '{') {
+    if (first != std::string::npos && held_[first] == '{') {
       reader_.start();
       state_ = State::kCall;
       return true;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/call_reader.h"
+#include "tokenizer/template/chat_template.h"
 
 namespace tessera {
 
@@ -47,9 +48,6 @@ ChatFormat detect_chat_format(std::string_view template_source);
 /// The same for a request with tools: where the template knows no calls, a call is an answer that is JSON, as of
 /// ToolStyle::kJson.
 ChatFormat with_tools(ChatFormat format);
-
-/// What of a request's last message the answer goes on with.
-enum class Continued { kNothing, kReasoning, kContent };
 
 /// How an answer begins.
 enum class Thinking {

@@ -120,15 +120,22 @@ TEST(ChatFormat, WhatContinuesAMessageKeepsItsFirstBlanks) {
 }
 
 TEST(ChatFormat, ReasoningThatIsContinuedGoesOn) {
-  const auto go_on = [](const std::string& prompt) {
-    ChatParser parser(detect_chat_format(kQwen), prompt, nullptr, Continued::kReasoning);
-    std::vector<ChatPiece> pieces = parser.push(" so</think>\n yes");
+  const auto go_on = [](std::string_view source, const std::string& prompt, std::string_view answer) {
+    ChatParser parser(detect_chat_format(source), prompt, nullptr, Continued::kReasoning);
+    std::vector<ChatPiece> pieces = parser.push(answer);
     std::ranges::move(parser.finish(), std::back_inserter(pieces));
     return shown(pieces);
   };
-  EXPECT_THAT(go_on("<think>\nI think"), ElementsAre("r: so", "c:yes"));
-  EXPECT_THAT(go_on("a template that shows no reasoning"), ElementsAre("c: so</think>\n yes"));
-  EXPECT_THAT(go_on("<think>\n</think>one that closes it"), ElementsAre("c: so</think>\n yes"));
+  EXPECT_THAT(go_on(kQwen, "<think>\nI think", " so</think>\n yes"), ElementsAre("r: so", "c:yes"));
+  EXPECT_THAT(go_on(kGptOss, "<|channel|>analysis<|message|>I think",
+                    " so<|end|><|start|>assistant<|channel|>final<|message|>yes"),
+              ElementsAre("r: so", "c:yes"));
+}
+
+TEST(ChatFormat, BlanksThatGoOnAreKept) {
+  ChatParser parser(with_tools(detect_chat_format("")), "It is", tools_fg(), Continued::kContent);
+  EXPECT_THAT(shown(parser.push("\n")), ElementsAre());
+  EXPECT_THAT(shown(parser.finish()), ElementsAre("c:\n"));
 }
 
 TEST(ChatFormat, TaggedCalls) {

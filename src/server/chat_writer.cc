@@ -43,7 +43,7 @@ Status restrict_answer(const Call& call, const PreparedChat& chat, Thinking thin
   return {};
 }
 
-ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, int64_t budget,
+ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, Continued continued, int64_t budget,
                                const Tokenizer& tokenizer) {
   ReasoningLimit limit;
   const bool is_harmony = format.tools == ToolStyle::kHarmony;
@@ -55,31 +55,16 @@ ReasoningLimit reasoning_limit(const ChatFormat& format, Thinking thinking, int6
   limit.end = is_harmony ? "<|end|>" : format.think_end;
   const std::optional<int32_t> id = tokenizer.find(limit.end);
   limit.end_tokens = id ? std::vector{*id} : tokenizer.encode(limit.end, {.parse_special = true});
-  limit.is_open = thinking == Thinking::kOpen;
+  limit.is_open = thinking == Thinking::kOpen || (is_harmony && continued == Continued::kReasoning);
   limit.repeats = is_harmony;
   return limit;
 }
 
-// What the prompt ends inside of, as ChatTemplate::render() says. REQUIRES: that has rendered the body.
-Continued continued_part(const Json& body) {
-  const Json& last = body["messages"].back();
-  const Json asked = body.value("continue_final_message", Json());
-  const bool is_asked = asked.is_string() || (asked.is_boolean() && asked.get<bool>());
-  if (!is_asked && last["role"] != "assistant") {
-    return Continued::kNothing;
-  }
-  const auto has_text = [&](const char* name) {
-    const Json* found = Fields(last).find(name);
-    return found != nullptr && !found->empty() && *found != "";
-  };
-  const bool has_content = has_text("content") && asked != "reasoning_content";
-  return !has_content && has_text("reasoning_content") ? Continued::kReasoning : Continued::kContent;
-}
-
-// OpenAI's fields before there were tools. An empty list offers nothing.
+// OpenAI's fields before there were tools. An empty list offers nothing, and two choices ask for none of it.
 Status refuse_functions(const Fields& fields) {
   for (const auto& [old, now] : {std::pair("functions", "tools"), std::pair("function_call", "tool_choice")}) {
-    if (const Json* found = fields.find(old); found != nullptr && !(found->is_array() && found->empty())) {
+    const Json* found = fields.find(old);
+    if (found != nullptr && !(found->is_array() && found->empty()) && *found != "none" && *found != "auto") {
       return {ErrorCode::kUnsupported,
               fmt::format("{}: this server does not know the older form of tool calls; use \"{}\"", fields.label(old),
                           now)};
@@ -122,7 +107,7 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   request.serving.prompt = std::move(prompt.tokens);
   request.serving.branches = chat_branches(call, body, request.serving.prompt);
   request.prompt = std::move(prompt.text);
-  request.continued = continued_part(body);
+  request.continued = prompt.continued;
   const std::string end = call.model->chat_template->spelled_end(tokenizer);
   std::vector<std::string>& stop = request.serving.stop;
   if (!end.empty() && !request.serving.ignore_eos && std::ranges::count(stop, end) == 0) {
@@ -131,7 +116,8 @@ Result<ChatRequest> read_chat(const Call& call, Json body, const ToolFields& nam
   }
   const Thinking thinking = thinking_after(chat.format, request.prompt, request.continued);
   TRY(restrict_answer(call, chat, thinking, request.serving.sampling));
-  request.serving.reasoning = reasoning_limit(chat.format, thinking, chat.reasoning.budget, tokenizer);
+  request.serving.reasoning =
+      reasoning_limit(chat.format, thinking, request.continued, chat.reasoning.budget, tokenizer);
   request.format = std::move(chat.format);
   const std::optional<int32_t> think_end = tokenizer.find(request.format.think_end);
   const bool thinks_in_control = think_end && tokenizer.is_control(*think_end);

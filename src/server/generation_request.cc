@@ -288,6 +288,7 @@ Result<ChatPrompt> render_chat(const Call& call, std::string_view request_json) 
   ChatPrompt prompt;
   prompt.tokens = encode_prompt(call.model->model->tokenizer(), rendered);
   prompt.text = rendered.text;
+  prompt.continued = rendered.continued;
   return prompt;
 }
 

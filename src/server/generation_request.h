@@ -9,6 +9,7 @@
 
 #include "server/request_fields.h"
 #include "server/server.h"
+#include "tokenizer/template/chat_template.h"
 
 namespace tessera {
 
@@ -32,6 +33,7 @@ Result<std::vector<int32_t>> read_mixed_tokens(const Model& model, const Json& v
 struct ChatPrompt {
   std::vector<int32_t> tokens;
   std::string text;
+  Continued continued = Continued::kNothing;
 };
 /// What the chat template makes of a request in OpenAI's form. Errors: those of ChatTemplate::render.
 Result<ChatPrompt> render_chat(const Call& call, std::string_view request_json);

@@ -32,14 +32,15 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-/// Opens the assistant's turn with the generation prompt and writes into it what the request wants continued.
-void append_continuation(jinja::Text& text, const jinja::Text& generation_prompt,
-                         const jinja::Continuation& continuation, const jinja::Capabilities& capabilities) {
+/// Opens the assistant's turn with the generation prompt and writes into it what the request wants continued. Returns
+/// what the text ends inside of.
+Continued append_continuation(jinja::Text& text, const jinja::Text& generation_prompt,
+                              const jinja::Continuation& continuation, const jinja::Capabilities& capabilities) {
   const jinja::Text& begin = capabilities.reasoning_begin;
   if (!capabilities.reasoning) {
     text.append(generation_prompt);
     text.append(continuation.content);
-    return;
+    return continuation.content.empty() ? Continued::kNothing : Continued::kContent;
   }
   if (capabilities.reasoning_after_prompt) {  // unless the prompt itself, with thinking off, opens the reasoning
     text.append(generation_prompt, 0,
@@ -54,10 +55,12 @@ void append_continuation(jinja::Text& text, const jinja::Text& generation_prompt
     text.append(begin, mark, begin.size());
   }
   text.append(continuation.reasoning);
-  if (!continuation.content.empty()) {
-    text.append(capabilities.reasoning_end);
-    text.append(continuation.content);
+  if (continuation.content.empty()) {
+    return Continued::kReasoning;
   }
+  text.append(capabilities.reasoning_end);
+  text.append(continuation.content);
+  return Continued::kContent;
 }
 
 }  // namespace
@@ -119,6 +122,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string bos_tok
 }
 
 Result<RenderedPrompt> ChatTemplate::render(std::string_view request_json) const {
+  RenderedPrompt prompt;
   jinja::Continuation continuation;
   ASSIGN_OR_RETURN(jinja::Text text, impl_->render(request_json, false, &continuation));
   if (!continuation.content.empty() || !continuation.reasoning.empty()) {
@@ -126,9 +130,9 @@ Result<RenderedPrompt> ChatTemplate::render(std::string_view request_json) const
     jinja::Continuation same_again;
     ASSIGN_OR_RETURN(const jinja::Text prompted, impl_->render(request_json, true, &same_again));
     const size_t same = common_prefix(text.view(), prompted.view());
-    append_continuation(text, prompted.slice(same, prompted.size()), continuation, impl_->capabilities);
+    prompt.continued =
+        append_continuation(text, prompted.slice(same, prompted.size()), continuation, impl_->capabilities);
   }
-  RenderedPrompt prompt;
   prompt.text = text.bytes();
   size_t begin = 0;
   text.for_each_run(0, text.size(), [&](std::string_view run, bool from_user) {

@@ -19,6 +19,9 @@
 namespace tessera {
 
 /// A prompt and who wrote each byte of it.
+/// What of the request's last message a prompt ends inside of, so that the answer goes on with it.
+enum class Continued { kNothing, kReasoning, kContent };
+
 struct RenderedPrompt {
   /// Bytes [begin, end) of `text`.
   struct Span {
@@ -28,6 +31,7 @@ struct RenderedPrompt {
   };
   std::string text;         // UTF-8 where template and request are
   std::vector<Span> spans;  // cover `text` exactly, ascending, never empty, neighbours differ in from_template
+  Continued continued = Continued::kNothing;
 };
 
 /// ChatML, as Jinja: what stands in for the template that a model file lacks.

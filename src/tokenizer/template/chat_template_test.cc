@@ -124,5 +124,26 @@ TEST(ChatTemplate, WithoutRewritingEqualsTheLibrary) {
   EXPECT_GT(n, 60U);
 }
 
+TEST(ChatTemplate, SaysWhatAnAnswerGoesOnWith) {
+  constexpr const char* kThinks =
+      "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+      "{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const auto continued = [](const char* source, const std::string& last) {
+    const auto parsed = ChatTemplate::parse(source, "", "");
+    const auto prompt = parsed->render(
+        R"({"messages": [{"role": "user", "content": "<think>"}, {"role": "assistant", )" + last + "}]}");
+    EXPECT_TRUE(prompt.ok()) << prompt.status().message();
+    return prompt->continued;
+  };
+  EXPECT_EQ(continued(kThinks, R"("content": "so")"), Continued::kContent);
+  EXPECT_EQ(continued(kThinks, R"("content": "so", "reasoning_content": "why")"), Continued::kContent);
+  EXPECT_EQ(continued(kThinks, R"("content": "", "reasoning_content": "why")"), Continued::kReasoning);
+  EXPECT_EQ(continued(kThinks, R"("content": [{"type": "text", "text": ""}], "reasoning_content": "why")"),
+            Continued::kReasoning);
+  EXPECT_EQ(continued(kThinks, R"("content": "")"), Continued::kNothing);
+  EXPECT_EQ(continued(kChatMl.data(), R"("content": "so")"), Continued::kContent);
+  EXPECT_EQ(continued(kChatMl.data(), R"("content": "", "reasoning_content": "why")"), Continued::kNothing);
+}
+
 }  // namespace
 }  // namespace tessera
