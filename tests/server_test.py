@@ -54,7 +54,8 @@ class Routes(ServerTest):
                 status, _, reply = self.server.call(method, path, "{}" if method == "POST" else None)
                 self.assertEqual((status, reply["error"]["message"]), (404, f"there is no {path}; use {use}"))
         self.bad(404, "does not rerank", "/v1/rerank", {}, "not_found_error")
-        for method, path, use in (("GET", "/completion", "POST"), ("DELETE", "/placement", "GET, POST"), ("POST", "/health", "GET")):
+        for method, path, use in (("GET", "/completion", "POST"), ("DELETE", "/placement", "GET, HEAD, POST"),
+                                  ("POST", "/health", "GET, HEAD")):
             status, headers, reply = self.server.call(method, path)
             self.assertEqual((status, headers["Allow"]), (405, use))
             self.assertEqual(reply["error"]["message"], f"{path} does not take {method}; use {use}")
@@ -321,7 +322,7 @@ class BadRequests(ServerTest):
                 ("/v1/chat/completions", chat, "chat_template", ("{{ messages[0].content }}", "chatml"), (None,)),
                 ("/apply-template", chat, "chat_template", ("chatml",), (None,)),
                 ("/v1/chat/completions", chat, "functions", ([{"name": "f"}], 5), ([], None)),
-                ("/v1/chat/completions", chat, "function_call", ("auto", {"name": "f"}), (None,))):
+                ("/v1/chat/completions", chat, "function_call", ({"name": "f"},), ("auto", "none", None))):
             for value in values:
                 self.bad(501, f'"{field}".*; .*', path, {**body, field: value}, "not_supported_error")
             for value in ignored:

@@ -65,7 +65,7 @@ Status check_message(const Json& message, const std::string& label) {
                         fields.label("function_call"))};
   }
   const bool is_assistant = role == "assistant";
-  if (!message.contains("content") && !(is_assistant && fields.has("tool_calls"))) {
+  if (!message.contains("content") && !(is_assistant && message.contains("tool_calls"))) {
     return missing(fields.label("content"),
                    fmt::format("{}{}", kContent, is_assistant ? ", unless there are \"tool_calls\"" : ""));
   }

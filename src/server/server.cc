@@ -129,12 +129,13 @@ std::string no_such_route(std::string_view path) {
                        : fmt::format("there is no {}; use {}", path, meant);
 }
 
-// Of the routes with that path: "GET, POST".
+// Of the routes with that path: "GET, HEAD, POST".
 std::string methods_of(std::string_view path) {
   std::string methods;
   for (const Route& route : kRoutes) {
     if (matches(route, path)) {
-      methods += fmt::format("{}{}", methods.empty() ? "" : ", ", route.method);
+      methods +=
+          fmt::format("{}{}{}", methods.empty() ? "" : ", ", route.method, route.method == "GET" ? ", HEAD" : "");
     }
   }
   return methods;
