@@ -814,7 +814,7 @@ class Information(CliTest):
             self.assertEqual(version["build_number"], 0)
         else:  # of the history that lies here
             count = subprocess.run(["git", "rev-list", "--count", version["commit"].removesuffix("-changed")],
-                                   capture_output=True, text=True, check=True)
+                                   cwd=ROOT, capture_output=True, text=True, check=True)
             self.assertEqual(version["build_number"], int(count.stdout))
 
     def test_completions(self):
