@@ -37,7 +37,11 @@ static_assert(static_cast<int>(ErrorCode::kIo) == TSR_IO);
 static_assert(static_cast<int>(ErrorCode::kInternal) == TSR_INTERNAL);
 
 // The engine names settings as flags; callers know them as members.
-constexpr std::pair<std::string_view, std::string_view> kMembers[] = {
+struct Member {
+  std::string_view flag;
+  std::string_view name;
+};
+constexpr Member kMembers[] = {
     {"--batch-size", "n_batch"},
     {"--cache-type-k", "cache_type_k"},
     {"--cache-type-v", "cache_type_v"},
@@ -67,13 +71,16 @@ constexpr std::pair<std::string_view, std::string_view> kMembers[] = {
 std::string with_member_names(std::string_view message) {
   std::string text;
   while (!message.empty()) {
-    const size_t begin = std::min(message.find("--"), message.size());
-    const size_t end = std::min(message.find_first_not_of("-abcdefghijklmnopqrstuvwxyz", begin), message.size());
-    const std::string_view flag = message.substr(begin, end - begin);
-    const auto* member = std::ranges::find(kMembers, flag, [](const auto& pair) { return pair.first; });
-    text += message.substr(0, begin);
-    text += member == std::end(kMembers) ? flag : member->second;
-    message.remove_prefix(end);
+    const size_t end = std::min(message.find(' '), message.size());
+    const std::string_view word = message.substr(0, end);
+    const size_t first = std::min(word.find_first_not_of("('"), word.size());
+    const size_t last = std::min(word.find_first_not_of("-abcdefghijklmnopqrstuvwxyz", first), word.size());
+    const auto* member = std::ranges::find(kMembers, word.substr(first, last - first), &Member::flag);
+    const bool is_flag =
+        member != std::end(kMembers) && word.find_first_not_of(",;:.)'", last) == std::string_view::npos;
+    text += is_flag ? fmt::format("{}{}{}", word.substr(0, first), member->name, word.substr(last)) : std::string(word);
+    text += end < message.size() ? " " : "";
+    message.remove_prefix(std::min(end + 1, message.size()));
   }
   return text;
 }

@@ -22,6 +22,16 @@ TEST(Guarded, NothingIsThrownAcrossTheBorder) {
   EXPECT_EQ(guarded([]() -> Status { throw 7; }), TSR_INTERNAL);
 }
 
+TEST(MemberNames, FlagsOfTheEngineAreNamedAsMembers) {
+  EXPECT_EQ(with_member_names("the context holds 8; raise --ctx-size"), "the context holds 8; raise n_ctx");
+  EXPECT_EQ(with_member_names("Raise --device-memory, or add a --device"), "Raise device_memory, or add a devices");
+  EXPECT_EQ(with_member_names("(--cuts) --threads: --unknown"), "(n_cuts) n_threads: --unknown");
+  // What may be a user's text stays.
+  EXPECT_EQ(with_member_names("cannot open '/m/a--threads.gguf': --cuts/x, a--cuts"),
+            "cannot open '/m/a--threads.gguf': --cuts/x, a--cuts");
+  EXPECT_EQ(with_member_names(" two  blanks "), " two  blanks ");
+}
+
 struct Known {
   size_t size;
   int64_t a;

@@ -82,7 +82,7 @@ Status check_shares(const Shares& shares, int n_devices, std::string_view flag) 
   }
   if (shares.parts.size() != static_cast<size_t>(n_devices)) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("{} has {} share{} for {} device{}; give one per --device", flag, shares.parts.size(),
+            fmt::format("{} has {} share{} for {} device{}; give one for each", flag, shares.parts.size(),
                         shares.parts.size() == 1 ? "" : "s", n_devices, n_devices == 1 ? "" : "s")};
   }
   double sum = 0;
