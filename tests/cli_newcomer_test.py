@@ -7,6 +7,8 @@ import os
 import pathlib
 import pty
 import re
+import select
+import signal
 import subprocess
 import tempfile
 
@@ -49,7 +51,7 @@ class Words(CliTest):
     def test_commands_of_other_programs(self):
         for command, instead in (("list", "-m FILE"), ("pull", "curl"), ("ps", "/v1/models"), ("quantize", "as they are"),
                                  ("llama-bench", "tessera bench"), ("cli", "tessera chat")):
-            self.bad(2, f"^tessera: command {command}: tessera has none like it: .*{instead}", command, "x")
+            self.bad(2, f"^tessera: command {command} is another program's: .*{instead}", command, "x")
 
 
 class Completion(CliTest):
@@ -139,7 +141,7 @@ class Values(CliTest):
         self.assertEqual(notes("--split-policy", "auto"), ["--split-policy"])
         self.assertEqual(notes("-sm", "layer"), [])
         self.assertEqual(notes("-sm", "tensor", "--device", "cpu:0,cpu:1"), [])
-        self.assertEqual(notes("--cpu-moe"), ["--cpu-moe"])
+        self.assertEqual(notes("--cpu-moe"), ["--n-cpu-moe"])
         self.assertEqual(notes("--cpu-moe", model=TINY / "tiny-qwen3moe.gguf"), [])
 
 
@@ -169,33 +171,49 @@ class Interrupt(CliTest):
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.environ["TERM"] = "dumb"
-            os.execv(cli_support.PROGRAM, [cli_support.PROGRAM, "chat", "-m", LLAMA, "-n", "4", "-c", "256"])
+            try:
+                os.execv(cli_support.PROGRAM, [cli_support.PROGRAM, "chat", "-m", LLAMA, "-n", "4", "-c", "256"])
+            finally:
+                os._exit(127)
         self.seen = b""
 
     def tearDown(self):
         os.close(self.terminal)
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def read(self):
+        """What the program writes next; nothing once it has ended."""
+        if not select.select([self.terminal], [], [], TIMEOUT_S)[0]:
+            self.fail(f"silent after {self.seen.decode(errors='replace')!r}")
+        try:
+            return os.read(self.terminal, 4096)
+        except OSError:
+            return b""
 
     def wait_for(self, text):
         """Reads until the text comes, and forgets what was read."""
         while text not in self.seen:
-            try:
-                self.seen += os.read(self.terminal, 4096)
-            except OSError:  # the program has ended
+            more = self.read()
+            if not more:
                 self.fail(self.seen.decode(errors="replace"))
+            self.seen += more
         self.seen = self.seen[self.seen.index(text) + len(text):]
 
     def status(self):
         """What the program exits with; a signal is negative."""
-        try:
-            while os.read(self.terminal, 4096):
-                pass
-        except OSError:
+        while self.read():
             pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        pid, self.pid = self.pid, None
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def test_twice_at_the_prompt_ends(self):
         self.wait_for(b"\n> ")
         os.write(self.terminal, b"never asked\x03")
+        self.wait_for(b"/exit or Ctrl-D ends")
+        self.wait_for(b"> ")
+        os.write(self.terminal, b"nor this\x03")  # clears a line again, and ends nothing
         self.wait_for(b"/exit or Ctrl-D ends")
         self.wait_for(b"> ")
         os.write(self.terminal, b"\x03")

@@ -63,10 +63,10 @@ class Chat {
       if (got == LineReader::Got::kEnd) {
         break;
       }
-      if (got == LineReader::Got::kGivenUp) {
-        if (is_warned) {
-          return {ErrorCode::kCancelled, "interrupted"};
-        }
+      if (got == LineReader::Got::kGivenUp && is_warned) {
+        return {ErrorCode::kCancelled, "interrupted"};
+      }
+      if (got != LineReader::Got::kText) {
         std::fputs(kInterruptHint, stderr);
         is_warned = true;
         continue;

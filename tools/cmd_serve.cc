@@ -19,6 +19,7 @@
 #include "commands.h"
 #include "common.h"
 #include "device/registry.h"
+#include "doctor.h"
 #include "fit_flags.h"
 #include "generation.h"
 #include "gguf/gguf.h"

@@ -283,7 +283,8 @@ Check check_address(const std::string& host, uint16_t port) {
                                             port)
                   : error == EADDRNOTAVAIL
                       ? "--host with an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
-                      : "--port with a number above 1023";
+                  : error == EACCES ? "--port with a number above 1023"
+                                    : "--host 127.0.0.1, or 0.0.0.0 for all addresses of the older kind";
   }
   return check;
 }

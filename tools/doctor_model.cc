@@ -231,6 +231,9 @@ Check check_devices(const Fit& fit) {
 }  // namespace
 
 std::string file_advice(const ParsedFlags& flags, const Status& failure) {
+  if (failure.code() == ErrorCode::kCancelled) {
+    return {};
+  }
   for (const ParsedFlags::Use& use : flags.uses()) {
     if (use.row->name != "model") {
       continue;

@@ -5,6 +5,7 @@
 #include <editline/readline.h>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <termios.h>
 #include <unistd.h>
 
@@ -13,10 +14,11 @@
 namespace tessera {
 namespace {
 
-bool g_given_up = false;  // libedit's functions are given nothing of ours
+// Set by give_up(); libedit's functions are given nothing of ours.
+std::optional<LineReader::Got> g_given_up;
 
 int give_up(int /*count*/, int /*key*/) {
-  g_given_up = true;
+  g_given_up = *rl_line_buffer == '\0' ? LineReader::Got::kGivenUp : LineReader::Got::kCleared;
   rl_done = 1;
   return 0;
 }
@@ -67,8 +69,8 @@ LineReader::Got LineReader::next(std::string& text) {
   std::string more;
   while (got == Got::kText && text.ends_with('\\')) {
     const Got joined = read_line(". ", more);
-    if (joined == Got::kGivenUp) {
-      return joined;
+    if (joined == Got::kCleared || joined == Got::kGivenUp) {
+      return Got::kCleared;
     }
     if (joined == Got::kEnd) {
       break;
@@ -87,10 +89,10 @@ LineReader::Got LineReader::read_line(const char* prompt, std::string& line) con
     return std::getline(std::cin, line) ? Got::kText : Got::kEnd;
   }
   const InterruptKey key;
-  g_given_up = false;
+  g_given_up.reset();
   const std::unique_ptr<char, decltype(&std::free)> typed(readline(prompt), &std::free);
   if (g_given_up) {
-    return Got::kGivenUp;
+    return *g_given_up;
   }
   if (typed == nullptr) {
     return Got::kEnd;

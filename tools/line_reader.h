@@ -14,7 +14,8 @@ class LineReader {
   enum class Got {
     kText,
     kEnd,      // of the input
-    kGivenUp,  // by Ctrl-C, which is a key of the line and no signal where a person types
+    kCleared,  // by Ctrl-C, which is a key of the line and no signal where a person types
+    kGivenUp,  // the same with nothing typed
   };
 
   /// The next message without its newline. A backslash at a line's end joins the next line to it with a newline. Text

@@ -140,8 +140,9 @@ Status check_number(const FlagRow& row, std::string_view shown, std::string_view
   if (!value || !std::isfinite(static_cast<double>(*value))) {
     const bool digits_only = !text.empty() && text.find_first_not_of("0123456789", text[0] == '-') == text.npos;
     const auto words = flags_internal::split_words(row.words);
-    return invalid(fmt::format("flag {}: {} is {}{}{}{}", shown, quoted(text), digits_only ? "too large for " : "not ",
-                               what, row.words.empty() ? "" : ", nor ", fmt::join(words, " or ")));
+    const std::string nor = row.words.empty() || digits_only ? "" : fmt::format(", nor {}", fmt::join(words, " or "));
+    return invalid(
+        fmt::format("flag {}: {} is {}{}{}", shown, quoted(text), digits_only ? "too large for " : "not ", what, nor));
   }
   return check_range(row, shown, text, static_cast<double>(*value));
 }
@@ -555,7 +556,7 @@ Result<const CommandRow*> find_command(const FlagTable& table, std::string_view 
     names.push_back(command.name);
   }
   if (const ForeignFlag* foreign = find_foreign(table.foreign_commands, name)) {
-    return invalid(fmt::format("command {}: {} has none like it: {}", name, table.program, foreign->why));
+    return invalid(fmt::format("command {} is another program's: {}", name, foreign->why));
   }
   const std::string_view meant = nearest(name, names);
   return invalid(fmt::format("unknown command {}; {}", quoted(name),

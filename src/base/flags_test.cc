@@ -302,7 +302,7 @@ TEST(Flags, ForeignCommandsAreAnswered) {
   constexpr ForeignFlag kCommand[] = {{"fry grill", false, "use bake"}};
   FlagTable table = kTable;
   table.foreign_commands = kCommand;
-  EXPECT_EQ(find_command(table, "grill").status().message(), "command grill: oven has none like it: use bake");
+  EXPECT_EQ(find_command(table, "grill").status().message(), "command grill is another program's: use bake");
   EXPECT_TRUE(find_command(table, "bake").ok());
   EXPECT_THAT(find_command(table, "gril").status().message(), HasSubstr("unknown command"));
 }

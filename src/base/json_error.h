@@ -1,6 +1,7 @@
 #pragma once
 // What a JSON parser says of a text that is no JSON.
 
+#include <algorithm>
 #include <string_view>
 
 namespace tessera {
@@ -12,7 +13,11 @@ inline std::string_view json_error_reason(std::string_view what) {
   if (end_of_name != std::string_view::npos) {
     what.remove_prefix(end_of_name + 2);
   }
-  return what.substr(0, 300);
+  size_t end = std::min<size_t>(what.size(), 300);
+  while (end < what.size() && (static_cast<unsigned char>(what[end]) & 0xC0U) == 0x80) {
+    --end;  // a character's start
+  }
+  return what.substr(0, end);
 }
 
 }  // namespace tessera

@@ -82,7 +82,7 @@ class ModelLoader {
     report_shares(m, mode, Shares{options_.tensor_split}, log_);
     const bool has_experts = std::ranges::count(m.tiles.tiles, TileKind::kExpert, &Tile::kind) > 0;
     if (options_.n_cpu_moe > 0 && !has_experts) {
-      log_.info("note: --cpu-moe and --n-cpu-moe have no effect: the model has no experts");
+      log_.info("note: --n-cpu-moe has no effect: the model has no experts");
     }
     fill_summary();
     return {};

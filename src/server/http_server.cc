@@ -388,8 +388,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     watched_ = exchange;
     watched_life_ = exchange->life();
     watch();
-    // It lives as long as somebody may answer. This thread keeps none, or it might be the last to let go and would
-    // make the answer that is sent then.
+    // It lives as long as somebody may answer. This thread keeps none, or it would often be the last to let go and make
+    // the answer that is sent then.
     asio::post(shared_->handlers,
                [shared = shared_, request = std::move(request), exchange = std::move(exchange)]() mutable {
                  answer_throws(*exchange, shared->error_body, [&] { shared->handler(std::move(request), exchange); });
