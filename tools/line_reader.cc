@@ -54,9 +54,8 @@ constexpr int kCtrlC = 3;
 LineReader::LineReader(const char* prompt) : prompt_(prompt), terminal_(stdin_is_terminal() && stderr_is_terminal()) {
   if (terminal_) {
     rl_outstream = stderr;  // standard output is for answers
-    using_history();
     const InterruptKey key;
-    rl_initialize();
+    using_history();  // begins libedit, which must find the terminal as the key leaves it; twice would leak
     rl_add_defun("tessera-give-up", give_up, kCtrlC);
   }
 }
