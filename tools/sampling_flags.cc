@@ -65,6 +65,10 @@ Result<std::vector<SamplerStep>> parse_samplers(const std::string& text) {
   return steps;
 }
 
+bool names_grammar(std::string_view flag) {
+  return flag == "grammar" || flag == "grammar-file" || flag == "json-schema" || flag == "json-schema-file";
+}
+
 // One of the four flags, once.
 Status apply_grammar(const ParsedFlags::Use& use, SamplerOptions& options) {
   const std::string_view name = use.row->name;
@@ -96,7 +100,7 @@ Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_br
   } else if (name == "logit-bias") {
     ASSIGN_OR_RETURN(const LogitBias bias, parse_logit_bias(use.text));
     options.logit_bias.push_back(bias);
-  } else if (name == "grammar" || name == "grammar-file" || name == "json-schema" || name == "json-schema-file") {
+  } else if (names_grammar(name)) {
     TRY(apply_grammar(use, options));
   } else if (name == "dry-sequence-breaker") {
     if (!std::exchange(has_breakers, true) || use.text == "none") {
@@ -111,8 +115,7 @@ Status apply(const ParsedFlags& flags, const ParsedFlags::Use& use, bool& has_br
 
 // Whether the flag names a grammar or schema in what is no file.
 bool is_read_once(const ParsedFlags::Use& use) {
-  const std::string_view name = use.row->name;
-  if (name != "grammar-file" && name != "json-schema-file") {
+  if (!names_grammar(use.row->name) || !use.row->name.ends_with("-file")) {
     return false;
   }
   std::error_code failed;
@@ -120,35 +123,37 @@ bool is_read_once(const ParsedFlags::Use& use) {
   return use.text == "-" || std::filesystem::is_fifo(found) || std::filesystem::is_character_file(found);
 }
 
+// In their order. is_check: before a model is loaded, so that what can be read once only waits, and texts of grammars
+// are looked at.
+Status apply_all(const ParsedFlags& flags, bool is_check, SamplerOptions& options) {
+  bool has_breakers = false;
+  for (const ParsedFlags::Use& use : flags.uses()) {
+    if (is_check && is_read_once(use)) {
+      continue;
+    }
+    Status status = apply(flags, use, has_breakers, options);
+    if (is_check && status.ok() && names_grammar(use.row->name)) {
+      status = check_grammar_text(options);
+    }
+    if (!status.ok()) {
+      return status.with_context(fmt::format("--{}", use.row->name));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_sampling_flags(const ParsedFlags& flags) {
   SamplerOptions options;
-  bool has_breakers = false;
-  for (const ParsedFlags::Use& use : flags.uses()) {
-    if (is_read_once(use)) {
-      continue;
-    }
-    Status status = apply(flags, use, has_breakers, options);
-    if (status.ok() && (use.row->name.starts_with("grammar") || use.row->name.starts_with("json-schema"))) {
-      status = check_grammar_text(options);
-    }
-    TRY(status.with_context(fmt::format("--{}", use.row->name)));
-  }
-  return {};
+  return apply_all(flags, /*is_check=*/true, options);
 }
 
 Result<SamplerOptions> sampler_options(const ParsedFlags& flags, const SamplerOptions& defaults) {
   SamplerOptions options = defaults;
   const int64_t seed = flags.get_int("seed");
   options.seed = seed < 0 ? kRandomSeed : static_cast<uint64_t>(seed);
-  bool has_breakers = false;
-  for (const ParsedFlags::Use& use : flags.uses()) {
-    const Status status = apply(flags, use, has_breakers, options);
-    if (!status.ok()) {
-      return status.with_context(fmt::format("--{}", use.row->name));
-    }
-  }
+  TRY(apply_all(flags, /*is_check=*/false, options));
   return options;
 }
 
