@@ -140,6 +140,7 @@ class Values(CliTest):
         self.assertEqual(notes("-psm", "layer", "-sm", "tensor"), ["--prefill-split-mode", "--split-mode"])
         self.assertEqual(notes("--split-policy", "auto"), ["--split-policy"])
         self.assertEqual(notes("-sm", "layer"), [])
+        self.assertEqual(notes("-sm", "tensor", "-sm", "layer"), [])
         self.assertEqual(notes("-sm", "tensor", "--device", "cpu:0,cpu:1"), [])
         self.assertEqual(notes("--cpu-moe"), ["--n-cpu-moe"])
         self.assertEqual(notes("--cpu-moe", model=TINY / "tiny-qwen3moe.gguf"), [])

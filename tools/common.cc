@@ -52,19 +52,20 @@ ModelOptions placement_options(const ParsedFlags& flags) {
 }
 
 std::vector<std::string> placement_notes(const ParsedFlags& flags) {
-  std::vector<std::string> notes;
-  bool has_choice = flags.command().name == "bench";  // tests each of a list of devices
-  for (const ParsedFlags::Use& use : flags.uses()) {
-    const std::string_view name = use.row->name;
-    if (name == "device") {
-      has_choice = has_choice || use.text.find(',') != std::string::npos;
-    } else if ((name == "split-mode" && use.text == "tensor") || name == "prefill-split-mode" ||
-               (name == "split-policy" && use.text == "auto")) {
-      notes.push_back(
-          fmt::format("flag --{} has no effect with one device; --device cpu:0,cpu:1 names two", use.row->name));
-    }
+  // bench tests each of a list of devices.
+  if (flags.command().name == "bench" || (flags.given("device") && flags.get_string_list("device").size() > 1)) {
+    return {};
   }
-  return has_choice ? std::vector<std::string>() : notes;
+  std::vector<std::string> notes;
+  const auto note = [&](std::string_view name, std::string_view value) {
+    if (flags.given(name) && (value.empty() || flags.get_string(name) == value)) {
+      notes.push_back(fmt::format("flag --{} has no effect with one device; --device cpu:0,cpu:1 names two", name));
+    }
+  };
+  note("prefill-split-mode", "");
+  note("split-mode", "tensor");
+  note("split-policy", "auto");
+  return notes;
 }
 
 ModelOptions model_options(const ParsedFlags& flags) {
